@@ -1,0 +1,42 @@
+# make demo | test | lint | bench: each brings what it needs. TRAINSCALE_MPI=/opt/openmpi chooses an MPI.
+PYTHON ?= python3
+VENV ?= .venv
+STACK ?= default
+BIN := $(VENV)/bin
+export TRAINSCALE_MPI
+
+.PHONY: demo test test-all lint bench setup clean
+.DELETE_ON_ERROR:
+
+setup: $(VENV)/.horovod
+
+$(VENV)/.installed: requirements/$(STACK).txt requirements/dev.txt setup.py
+	@echo "Installing the pinned stack into $(VENV): 5 GB, 2 to 6 minutes the first time"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+$(VENV)/.horovod: $(VENV)/.installed launch/horovod_build.py
+	$(BIN)/python -m launch.horovod_build
+	touch $@
+
+demo: setup
+	$(BIN)/trainscale sweep experiments/demo.yaml --runs runs/demo --report
+
+test: setup
+	$(BIN)/python -m pytest -m "not slow"
+
+test-all: setup
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: setup
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) build *.egg-info

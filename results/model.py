@@ -1,0 +1,33 @@
+"""The base of every validated document of ours, and how documents reach the disk."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict
+
+
+class Document(BaseModel):
+    """An immutable document: an unknown key is an error, never ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Write `text` under a temporary name in the same folder, flush it to disk, then rename it to `path`.
+
+    A reader sees the old file or the new one, never half of one; a full disk leaves the old one.
+    """
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise

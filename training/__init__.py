@@ -1,0 +1,1 @@
+"""The work of one rank: model, data, optimizer and loop. The only package that imports torch, Horovod and DALI."""
