@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 setup(
     name="trainscale",
@@ -11,11 +11,7 @@ setup(
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     python_requires=">=3.11",
-    packages=[
-        *("launch", "launch.launchers"),
-        *("results", "results.report"),
-        *("training", "training.data", "training.resnet50"),
-    ],
+    packages=find_packages(include=["training*", "launch*", "results*"]),
     package_data={
         "launch": ["interconnects/*.yaml"],
         "results": ["published/*.yaml", "report/templates/*"],

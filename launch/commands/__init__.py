@@ -1,0 +1,1 @@
+"""One module for each `trainscale` command, imported only when it is called."""
