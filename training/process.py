@@ -1,0 +1,34 @@
+"""Where this process stands among the ranks, told by the launcher's environment, before anything heavy is imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+# (rank, size, local rank) as each launcher names them. The order matters: under mpirun inside a Slurm allocation
+# SLURM_LOCALID is always 0, so Open MPI's own variables come first.
+LAUNCHERS = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
+    ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
+    ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankPlace:
+    """One rank's place in the job."""
+
+    rank: int
+    size: int
+    local_rank: int
+
+
+def rank_place(environ: Mapping[str, str] | None = None) -> RankPlace:
+    """Rank, size and local rank; a process that no launcher started is rank 0 of 1."""
+    environ = os.environ if environ is None else environ
+    for names in LAUNCHERS:
+        if all(name in environ for name in names):
+            rank, size, local_rank = (int(environ[name]) for name in names)
+            return RankPlace(rank=rank, size=size, local_rank=local_rank)
+    return RankPlace(rank=0, size=1, local_rank=0)
