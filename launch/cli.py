@@ -14,6 +14,8 @@ COMMANDS = {
     "resume": "go on with a run that was interrupted",
     "report": "the scale-out comparison of finished runs",
     "data": "prepare data sets",
+    "fabric": "bandwidth and latency of the path that training will use",
+    "cluster": "a real Slurm cluster of emulated nodes, on this machine",
     "doctor": "what is missing here and the command that brings it",
 }
 """Name and one-line help. Each command is `command` in the module `launch.commands.<name>`."""

@@ -1,0 +1,214 @@
+"""Bring an emulated cluster up, change it, and take it down again."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from launch.emulation import configuration, daemons, network, requirements
+from launch.emulation.node import EmulationError, Node, NodeBirth, end_nodes, find_nodes
+from launch.emulation.plan import FABRIC, HEAD, ClusterPlan, StateFolder
+from results.model import write_atomically
+from results.yaml_file import ConfigurationError, nearest
+
+_OWN_FOLDERS = ("etc", "log", "slurmctld", "scratch", "nodes")
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """How one node is."""
+
+    name: str
+    running: bool
+    slurm_state: str
+    rates: dict[str, str]
+    """Present rate of each rail as the kernel tells it; empty when the node does not run."""
+
+
+class Cluster:
+    """The emulated cluster whose state lies in one folder. All methods need root."""
+
+    def __init__(self, folder: Path) -> None:
+        self.state = StateFolder(folder.absolute())
+
+    def up(self, plan: ClusterPlan, say: Callable[[str], None] = lambda _: None) -> None:
+        """Bring the cluster up and return when Slurm shows every node as idle. A failure leaves nothing running.
+
+        `say` is told each stage. When this process is killed on the way, the nodes end by themselves.
+
+        Raises:
+            ConfigurationError: no root, missing packages, a wrong rate, a folder with other files, or it is up already.
+            EmulationError: a step failed.
+        """
+        requirements.check()
+        network.check_rate(plan.rate)
+        with self._locked(create=True):
+            if find_nodes(self.state):
+                raise ConfigurationError(f"a cluster is up in {self.state.path}; take it down first: trainscale cluster down")
+            self._prepare_folder(plan)
+            try:
+                say(f"starting {plan.nodes} nodes")
+                births = [NodeBirth(self.state, name) for name in configuration.machines(plan)]
+                nodes = {birth.name: birth.wait_ready() for birth in births}
+                say(f"linking {plan.rails} rails, {plan.rate}")
+                network.make_switches(nodes[FABRIC], plan)
+                linked = [node for name, node in nodes.items() if name != FABRIC]
+                for node in linked:
+                    network.connect(nodes[FABRIC], node, plan, plan.rate)
+                say("starting munge, sshd and Slurm")
+                daemons.start(self.state, linked)
+                daemons.wait_idle(self.state, nodes[HEAD], plan.node_names)
+                for birth in births:
+                    birth.let_stay()
+            except BaseException:
+                end_nodes(self.state)
+                raise
+
+    def down(self) -> int:
+        """End every process of the cluster, whatever state it is in; return how many sets of namespaces still ran.
+
+        Logs and configuration stay in the folder. Host interfaces need no cleaning: all links lie in the nodes' own namespaces.
+        """
+        self._need_root()
+        if not self.state.path.is_dir():
+            return 0
+        with self._locked():
+            return end_nodes(self.state)
+
+    def plan(self) -> ClusterPlan:
+        """The plan that the cluster came up with.
+
+        Raises:
+            ConfigurationError: no cluster was ever brought up in this folder.
+        """
+        try:
+            return ClusterPlan.model_validate_json(self.state.plan.read_text())
+        except FileNotFoundError:
+            raise ConfigurationError(f"no cluster in {self.state.path}; bring one up: trainscale cluster up") from None
+
+    def node(self, name: str) -> Node:
+        """A running node by name.
+
+        Raises:
+            ConfigurationError: no such node, or it does not run.
+        """
+        self._need_root()
+        known = configuration.machines(self.plan())
+        if name not in known:
+            raise ConfigurationError(f"no node {name}{nearest(name, known)}")
+        running = find_nodes(self.state)
+        if name not in running:
+            raise ConfigurationError(f"{name} does not run; see: trainscale cluster status --state {self.state.path}")
+        return running[name]
+
+    def command(self, name: str, command: Sequence[str]) -> list[str]:
+        """Tokens that run `command` on a node; use `environment` with it."""
+        return self.node(name).inside(command)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment of a command on a node: this process's own, with the cluster's Slurm."""
+        return daemons.environment(self.state)
+
+    def run(
+        self, name: str, command: Sequence[str], *, timeout_s: float | None = None, environment: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command on a node to its end and return its status and output; `environment` adds to the usual one."""
+        together = {**self.environment, **(environment or {})}
+        return subprocess.run(
+            self.command(name, command), env=together, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=timeout_s
+        )
+
+    def set_rate(self, rate: str, nodes: Sequence[str] | None = None, rails: Sequence[str] | None = None) -> None:
+        """Change the rate of the named rails (all when None) of the named nodes; see `network.set_rate`."""
+        plan, fabric = self.plan(), self.node(FABRIC)
+        for rail in rails or ():
+            if rail not in plan.rail_names:
+                raise ConfigurationError(f"no rail {rail}{nearest(rail, plan.rail_names)}")
+        for name in nodes or plan.node_names:
+            network.set_rate(fabric, self.node(name), rails or plan.rail_names, rate)
+
+    def power_off(self, name: str) -> None:
+        """End a node with everything on it at once, as when its power is cut."""
+        self.node(name)
+        end_nodes(self.state, [name])
+
+    def power_on(self, name: str) -> None:
+        """Start a node that was powered off, and return when Slurm shows it as idle."""
+        plan, head, fabric = self.plan(), self.node(HEAD), self.node(FABRIC)
+        if name not in plan.node_names:
+            raise ConfigurationError(f"no node {name}{nearest(name, plan.node_names)}")
+        if name in find_nodes(self.state):
+            raise ConfigurationError(f"{name} runs already")
+        birth = NodeBirth(self.state, name)
+        try:
+            node = birth.wait_ready()
+            network.connect(fabric, node, plan, plan.rate)
+            daemons.start(self.state, [node])
+            daemons.wait_idle(self.state, head, [name])
+            birth.let_stay()
+        except BaseException:
+            end_nodes(self.state, [name])
+            raise
+
+    def status(self) -> list[NodeStatus]:
+        """How every node is, by the kernel and by Slurm."""
+        self._need_root()
+        plan, running = self.plan(), find_nodes(self.state)
+        states = daemons.node_states(self.state, running[HEAD]) if HEAD in running else {}
+        found = []
+        for name in plan.node_names:
+            alive = name in running and FABRIC in running
+            rates = {rail: network.shown_rate(running[FABRIC], name, rail) for rail in plan.rail_names} if alive else {}
+            found.append(NodeStatus(name, name in running, states.get(name, "unknown"), rates))
+        return found
+
+    def _prepare_folder(self, plan: ClusterPlan) -> None:
+        """Empty the folder of an earlier cluster, and write keys and configuration."""
+        state = self.state
+        others = {entry.name for entry in state.path.iterdir()} - {*_OWN_FOLDERS, state.plan.name, state.lock.name}
+        if others:
+            raise ConfigurationError(
+                f"{state.path} holds other files ({sorted(others)[0]}, …); name a folder of the cluster's own"
+            )
+        write_atomically(state.plan, plan.model_dump_json(indent=2) + "\n")
+        for name in _OWN_FOLDERS:
+            shutil.rmtree(state.path / name, ignore_errors=True)
+            (state.path / name).mkdir()
+        for name in configuration.machines(plan):
+            state.node_scratch(name).mkdir(parents=True)
+        for key in (state.ssh_key, state.ssh_host_key):
+            subprocess.run(
+                ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "trainscale emulated cluster", "-f", key], check=True
+            )
+        state.munge_key.touch(mode=0o600)
+        state.munge_key.write_bytes(secrets.token_bytes(1024))
+        host_public_key = state.ssh_host_key.with_suffix(".pub").read_text()
+        for name, text in configuration.files(plan, state, host_public_key).items():
+            (state.etc / name).write_text(text)
+
+    @contextmanager
+    def _locked(self, *, create: bool = False) -> Iterator[None]:
+        """One command at a time; the kernel lets go of the lock when its holder dies."""
+        if create:
+            self.state.path.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.state.lock, timeout=0):
+                yield
+        except Timeout:
+            raise ConfigurationError(f"another `trainscale cluster` command works on {self.state.path}; wait for it") from None
+
+    def _need_root(self) -> None:
+        if os.geteuid() != 0:
+            requirements.check()
+
+
+__all__ = ["Cluster", "ClusterPlan", "EmulationError", "NodeStatus"]
