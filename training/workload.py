@@ -40,6 +40,17 @@ class Shard:
         """Samples in this shard when `samples` are dealt to all: sizes differ by one at most."""
         return self.end(samples) - self.start(samples)
 
+    def batch_sizes(self, samples: int, batch_size: int) -> list[tuple[int, int]]:
+        """(this rank's, all ranks') samples of each batch; as many batches on every rank, the last ones partial or empty."""
+        sizes = [Shard(index=index, count=self.count).size(samples) for index in range(self.count)]
+        batches = -(-max(sizes) // batch_size)
+
+        def cut(size: int, number: int) -> int:
+            return min(max(size - number * batch_size, 0), batch_size)
+
+        own = self.size(samples)
+        return [(cut(own, number), sum(cut(size, number) for size in sizes)) for number in range(batches)]
+
     def start(self, samples: int) -> int:
         """First sample of this shard in the (shuffled) order; DALI cuts its shards at the same places."""
         return samples * self.index // self.count
@@ -73,6 +84,13 @@ class TrainSource(ABC):
     @abstractmethod
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """Batches of epoch number `epoch` (from 1); its order and augmentation depend on the seed, epoch and rank alone."""
+
+    def state(self) -> bytes:
+        """What a checkpoint at the end of an epoch must keep of this rank's pipeline; empty when the epoch number says all."""
+        return b""
+
+    def restore(self, state: bytes) -> None:  # noqa: B027 - most sources have no state
+        """Go on after the epoch at whose end `state` was taken; called before the first `epoch`."""
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing that needs it
         """Release threads, workers and device memory."""

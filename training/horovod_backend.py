@@ -1,0 +1,97 @@
+"""Horovod behind the `Communicator` interface."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch
+from torch import nn
+
+from results.settings import CommunicationSettings
+from results.yaml_file import ConfigurationError
+from training.communicator import Communicator, DistributedOptimizer
+from training.process import RankPlace
+
+
+class HorovodCommunicator(Communicator):
+    """Horovod over MPI (or Gloo under `horovodrun --gloo`); NCCL carries tensors on GPUs when Horovod was built with it."""
+
+    name = "horovod"
+
+    def __init__(self, place: RankPlace, settings: CommunicationSettings) -> None:
+        # Horovod reads these once, in init().
+        os.environ.setdefault("HOROVOD_FUSION_THRESHOLD", str(settings.fusion_threshold_bytes))
+        os.environ.setdefault("HOROVOD_CYCLE_TIME", str(settings.cycle_time_ms))
+        try:
+            import horovod.torch as hvd
+
+            hvd.init()
+        except (ImportError, OSError) as error:
+            raise ConfigurationError(
+                f"Horovod does not load with torch {torch.__version__}: {str(error).splitlines()[0]}; "
+                "build it for this torch: python -m launch.horovod_build"
+            ) from error
+        self.hvd = hvd
+        if hvd.size() != place.size:
+            raise ConfigurationError(
+                f"the launcher started {place.size} ranks but Horovod sees {hvd.size()}: it was built for another MPI; "
+                "run trainscale doctor"
+            )
+        super().__init__(RankPlace(rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank()))
+
+    def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        # Not hvd.broadcast_optimizer_state: it makes an update with zero gradients where the state is still empty, which
+        # leaves weight decay in the momentum, so that N ranks would no longer do what one rank does.
+        if self.hvd.broadcast_object(bool(optimizer.state), root_rank=0):
+            state = self.hvd.broadcast_object(optimizer.state_dict() if self.rank == 0 else None, root_rank=0)
+            optimizer.load_state_dict(state)
+
+    def distribute(
+        self, optimizer: torch.optim.Optimizer, model: nn.Module, settings: CommunicationSettings
+    ) -> DistributedOptimizer:
+        compression = self.hvd.Compression.fp16 if settings.compression == "fp16" else self.hvd.Compression.none
+        wrapped = self.hvd.DistributedOptimizer(
+            optimizer,
+            named_parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
+            compression=compression,
+            backward_passes_per_step=settings.backward_passes_per_step,
+            op=self.hvd.Average,
+        )
+        return _HorovodOptimizer(wrapped)
+
+    def sum(self, tensor: torch.Tensor) -> torch.Tensor:
+        summed: torch.Tensor = self.hvd.allreduce(tensor, op=self.hvd.Sum)
+        return summed
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        return list(self.hvd.allgather_object(value))
+
+    def mpi_version(self) -> str:
+        if not self.hvd.mpi_enabled():
+            return "Gloo controller, no MPI"
+        from mpi4py import MPI
+
+        return MPI.Get_library_version().split(",")[0].strip("\x00 ")
+
+    def close(self) -> None:
+        self.hvd.shutdown()
+
+
+class _HorovodOptimizer(DistributedOptimizer):
+    def __init__(self, wrapped: Any) -> None:
+        self.inner = wrapped
+
+    def zero_grad(self) -> None:
+        self.inner.zero_grad()
+
+    def synchronize(self) -> None:
+        self.inner.synchronize()
+
+    def step(self, scaler: torch.amp.GradScaler | None = None) -> None:
+        with self.inner.skip_synchronize():
+            if scaler is None:
+                self.inner.step()
+            else:
+                scaler.step(self.inner)
