@@ -126,6 +126,10 @@ class Settings(Document):
     label_smoothing: Annotated[float, Field(ge=0, lt=1)] = 0.0
     flip: bool = False
     """Random horizontal flip; false where mirrored images mean something else, as with digits."""
+    crop_area: tuple[PositiveFloat, PositiveFloat] = (0.08, 1.0)
+    """Share of the image's area that a random training crop covers, from and to (Szegedy et al., arXiv 1409.4842, section 6)."""
+    evaluation_crop: Annotated[float, Field(gt=0, le=1)] = 0.875
+    """Side of the centre crop as a share of the resized shorter side at evaluation: 224 of 256 for ImageNet."""
     learning_rate: LearningRateSettings
     schedule: ScheduleSettings
     optimizer: OptimizerSettings

@@ -13,9 +13,7 @@ from results.settings import OptimizerSettings
 def build_optimizer(settings: OptimizerSettings, groups: list[dict[str, Any]], peak_rate: float) -> torch.optim.Optimizer:
     """The optimizer that the settings name, over parameter groups as `Workload.parameter_groups` makes them."""
     if settings.name == "lars":
-        return Lars(
-            groups, lr=peak_rate, momentum=settings.momentum, eta=settings.lars_eta, epsilon=settings.lars_epsilon
-        )
+        return Lars(groups, lr=peak_rate, momentum=settings.momentum, eta=settings.lars_eta, epsilon=settings.lars_epsilon)
     groups = [{key: value for key, value in group.items() if key != "undecayed"} for group in groups]
     if settings.name == "adamw":
         return torch.optim.AdamW(groups, lr=peak_rate, fused=True)
@@ -30,7 +28,7 @@ class Lars(torch.optim.Optimizer):
     """
 
     def __init__(
-        self, params: list[dict[str, Any]], *, lr: float, momentum: float = 0.9, weight_decay: float = 0.0,
+        self, params: list[dict[str, Any]], *, lr: float = 1e-3, momentum: float = 0.9, weight_decay: float = 0.0,
         eta: float = 0.001, epsilon: float = 0.0,
     ) -> None:  # fmt: skip
         defaults = {

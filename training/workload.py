@@ -160,7 +160,10 @@ class Workload(ABC):
             if parameter.requires_grad:
                 (undecayed if parameter.ndim <= 1 else decayed).append(parameter)
         weight_decay = self.settings.optimizer.weight_decay
-        groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": undecayed, "weight_decay": 0.0, "undecayed": True}]
+        groups = [
+            {"params": decayed, "weight_decay": weight_decay},
+            {"params": undecayed, "weight_decay": 0.0, "undecayed": True},
+        ]
         return [group for group in groups if group["params"]]
 
     def record_extra(self) -> dict[str, Any]:
