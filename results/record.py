@@ -34,7 +34,7 @@ class Accounts(Document):
     exposed_communication_s: NonNegativeFloat = 0.0
     """Part of `training_s`: waiting for gradients to be exchanged, not hidden behind computation (mean over ranks)."""
     straggler_s: NonNegativeFloat = 0.0
-    """Part of `exposed_communication_s`: sum over steps of (slowest rank - mean rank), by step time less exposed communication."""
+    """Part of `exposed_communication_s`: sum over steps of slowest rank less mean rank, in time not spent on the exchange."""
 
     @property
     def on_the_clock_s(self) -> float:

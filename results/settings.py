@@ -18,7 +18,8 @@ class LearningRateSettings(Document):
     """Peak learning rate as a rule of the global batch size."""
 
     rule: Literal["linear", "sqrt", "constant"]
-    """How the rate grows with the batch: linear (Goyal et al., arXiv 1706.02677), square root (as the MLPerf LARS points do), or not."""
+    """How the rate grows with the batch: linear (Goyal et al., arXiv 1706.02677), with its square root (as the MLPerf LARS
+    points do), or not at all."""
     value: PositiveFloat
     """Rate at `batch_size`."""
     batch_size: PositiveInt

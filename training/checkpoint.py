@@ -1,0 +1,45 @@
+"""Checkpoints: `latest.pt` after each evaluation and `best.pt`, written whole or not at all."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from results.rundir import RunDirectory
+from results.yaml_file import ConfigurationError
+
+
+def save(run_dir: RunDirectory, state: dict[str, Any], *, best: bool) -> None:
+    """Write `state` as the latest checkpoint, and as the best when it is; tensors, numbers, strings and bytes only."""
+    folder = run_dir.checkpoints
+    folder.mkdir(exist_ok=True)
+    partial = folder / ".latest.partial"
+    torch.save(state, partial)
+    latest = folder / "latest.pt"
+    partial.replace(latest)
+    if best:
+        copy = folder / ".best.partial"
+        copy.unlink(missing_ok=True)
+        try:
+            copy.hardlink_to(latest)  # the next latest is a new file, so the link keeps this one
+        except OSError:
+            shutil.copyfile(latest, copy)
+        copy.replace(folder / "best.pt")
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a checkpoint.
+
+    Raises:
+        ConfigurationError: the file is no checkpoint of ours.
+    """
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        raise ConfigurationError(
+            f"{path}: not a readable checkpoint ({str(error).splitlines()[0]}); delete it to start this run again"
+        ) from error
+    return state

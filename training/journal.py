@@ -1,0 +1,70 @@
+"""What rank 0 writes while it trains: events, MLPerf logs and TensorBoard. The other ranks have a null twin."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from results import events
+from results.rundir import RunDirectory
+
+
+class NullJournal:
+    """The journal of every rank but 0: takes everything, writes nothing."""
+
+    def event(self, name: str, **fields: Any) -> None:
+        """One line in `events.jsonl`."""
+
+    def mlperf(self, key: str, value: Any = None, **metadata: Any) -> None:
+        """A point in time in both MLPerf logs."""
+
+    def mlperf_start(self, key: str, value: Any = None, **metadata: Any) -> None:
+        """The start of an interval in both MLPerf logs."""
+
+    def mlperf_stop(self, key: str, value: Any = None, **metadata: Any) -> None:
+        """The end of an interval in both MLPerf logs."""
+
+    def scalars(self, step: int, values: dict[str, float]) -> None:
+        """TensorBoard scalars by name."""
+
+    def image(self, step: int, name: str, image: torch.Tensor) -> None:
+        """A TensorBoard picture, [3, H, W] uint8."""
+
+    def close(self) -> None:
+        """Flush everything."""
+
+
+class Journal(NullJournal):
+    """The journal of rank 0."""
+
+    def __init__(self, run_dir: RunDirectory) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        from results.mlperf_log import MlperfLogWriter
+
+        self.run_dir = run_dir
+        self._mlperf = MlperfLogWriter(run_dir.mlperf_log, run_dir.mlperf_log_v06)
+        self._board = SummaryWriter(str(run_dir.tensorboard))
+
+    def event(self, name: str, **fields: Any) -> None:
+        events.append(self.run_dir.path, name, **fields)
+
+    def mlperf(self, key: str, value: Any = None, **metadata: Any) -> None:
+        self._mlperf.event(key, value, **metadata)
+
+    def mlperf_start(self, key: str, value: Any = None, **metadata: Any) -> None:
+        self._mlperf.start(key, value, **metadata)
+
+    def mlperf_stop(self, key: str, value: Any = None, **metadata: Any) -> None:
+        self._mlperf.end(key, value, **metadata)
+
+    def scalars(self, step: int, values: dict[str, float]) -> None:
+        for name, value in values.items():
+            self._board.add_scalar(name, value, step)
+
+    def image(self, step: int, name: str, image: torch.Tensor) -> None:
+        self._board.add_image(name, image, step)
+
+    def close(self) -> None:
+        self._board.close()

@@ -1,0 +1,284 @@
+"""The loop from run_start to the quality target. It knows no workload, backend or input pipeline by name."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+import torch
+
+from results.record import EpochFigures, EvaluationFigures
+from results.rundir import RunDirectory
+from results.spec import RunSpec
+from training import step_statistics
+from training.clock import RunClock
+from training.communicator import Communicator
+from training.journal import NullJournal
+from training.optimizer import build_optimizer
+from training.precision import Precision
+from training.schedule import Schedule
+from training.step_timer import step_timer
+from training.workload import Batch, TrainSource, Workload
+
+PROGRESS_EVERY_S = 0.5
+
+
+class TrainingFailedError(Exception):
+    """The run cannot go on; the message is one line for a person."""
+
+    def __init__(self, message: str, *, step: int, learning_rate: float) -> None:
+        super().__init__(message)
+        self.step = step
+        self.learning_rate = learning_rate
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run came; what a checkpoint must keep beside the weights."""
+
+    epoch: int = 0
+    """Epochs completed."""
+    step: int = 0
+    """Optimizer steps completed."""
+    epochs: list[EpochFigures] = field(default_factory=list)
+    evaluations: list[EvaluationFigures] = field(default_factory=list)
+    input_wait_s: float = 0.0
+    exposed_communication_s: float = 0.0
+    straggler_s: float = 0.0
+    restarts: int = 0
+
+    @property
+    def reached(self) -> bool:
+        """The last evaluation met the quality target."""
+        return bool(self.evaluations) and self.evaluations[-1].reached
+
+
+class Trainer:
+    """One rank of one run: everything between initialization and the record."""
+
+    def __init__(
+        self, *, spec: RunSpec, run_dir: RunDirectory, workload: Workload, communicator: Communicator,
+        device: torch.device, clock: RunClock, journal: NullJournal,
+    ) -> None:  # fmt: skip
+        self.spec, self.settings, self.run_dir = spec, spec.settings, run_dir
+        self.workload, self.communicator, self.device = workload, communicator, device
+        self.clock, self.journal = clock, journal
+        self.progress = Progress()
+        self.history = step_statistics.StepHistory()
+        self.timer = step_timer(device)
+        self.precision = Precision(self.settings.precision, device)
+        torch.manual_seed(spec.seed)
+        self.model = workload.build_model().to(device)
+        if self.settings.channels_last:
+            self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        inner = build_optimizer(self.settings.optimizer, workload.parameter_groups(self.model), spec.peak_learning_rate)
+        communicator.broadcast_state(self.model, inner)
+        self.optimizer = communicator.distribute(inner, self.model, self.settings.communication)
+        # From here on ranks differ in what they draw (sampling in detection heads), but not from run to run.
+        torch.manual_seed(spec.seed + 1 + communicator.rank)
+        self.source: TrainSource
+        self.schedule: Schedule
+
+    def warm_up(self) -> None:
+        """One forward and backward pass and one exchange on random data, which leave weights and statistics as they were."""
+        kept = {name: buffer.clone() for name, buffer in self.model.named_buffers()}
+        batch = self.workload.dummy_batch()
+        self.model.train()
+        self.optimizer.zero_grad()
+        for _ in range(self.settings.communication.backward_passes_per_step):
+            with self.precision.autocast():
+                loss = self.workload.loss(self.model, batch)
+            loss.backward()
+        self.optimizer.synchronize()
+        self.optimizer.zero_grad()
+        for name, buffer in self.model.named_buffers():
+            buffer.copy_(kept[name])
+
+    def open_data(self) -> None:
+        """The first touch of data, on the clock."""
+        self.source = self.workload.open_data()
+        self.schedule = Schedule(
+            self.settings.schedule,
+            peak=self.spec.peak_learning_rate,
+            steps_per_epoch=self.steps_per_epoch,
+            max_epochs=self.settings.max_epochs,
+        )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Optimizer steps per epoch."""
+        return -(-self.source.batches_per_epoch // self.settings.communication.backward_passes_per_step)
+
+    def blocks(self) -> Iterator[list[int]]:
+        """The epochs still to be trained, in blocks that each end with an evaluation."""
+        block: list[int] = []
+        for epoch in range(self.progress.epoch + 1, self.settings.max_epochs + 1):
+            block.append(epoch)
+            if self.settings.evaluation.due(epoch, self.settings.max_epochs):
+                yield block
+                block = []
+
+    def train_block(self, block: list[int]) -> None:
+        """Train a block of epochs."""
+        metadata = {"first_epoch_num": block[0], "epoch_count": len(block)}
+        self.journal.mlperf_start("block_start", **metadata)
+        for epoch in block:
+            self.journal.mlperf_start("epoch_start", epoch_num=epoch)
+            self._train_epoch(epoch)
+            self.journal.mlperf_stop("epoch_stop", epoch_num=epoch)
+        self.journal.mlperf_stop("block_stop", first_epoch_num=block[0])
+
+    def _train_epoch(self, epoch: int) -> None:
+        self.clock.switch("training")
+        start_s = time.monotonic()
+        self.model.train()
+        batches = self._timed(self.source.epoch(epoch))
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
+        samples, shown_s, rate = 0, start_s, 0.0
+        for number in range(self.steps_per_epoch):
+            rate = self.schedule.rate(self.progress.step)
+            loss, step_samples, global_samples = self._step(batches, rate)
+            loss_sum += loss
+            samples += global_samples
+            self._check(loss, rate)
+            self.progress.step += 1
+            now_s = time.monotonic()
+            if now_s - shown_s >= PROGRESS_EVERY_S:
+                shown_s = now_s
+                self._show(epoch, number + 1, float(loss) / max(step_samples, 1), rate, samples / (now_s - start_s))
+        for _ in batches:
+            raise RuntimeError("the input pipeline yields more batches than it announced")
+        self._finish_epoch(epoch, start_s, loss_sum, samples, rate)
+
+    def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
+        while True:
+            self.timer.waiting_for_input()
+            batch = next(batches, None)
+            self.timer.input_arrived()
+            if batch is None:
+                return
+            yield batch
+
+    def _step(self, batches: Iterator[Batch], rate: float) -> tuple[torch.Tensor, int, int]:
+        """One optimizer step; returns the sum of this rank's losses, this rank's samples and all ranks' samples."""
+        for group in self.optimizer.inner.param_groups:
+            group["lr"] = rate
+        self.timer.start_step()
+        self.optimizer.zero_grad()
+        taken = list(islice(batches, self.settings.communication.backward_passes_per_step))
+        global_samples = sum(batch.global_samples for batch in taken)
+        loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
+        for batch in taken:
+            with self.precision.autocast():
+                loss = self.workload.loss(self.model, batch)
+            # Ranks average their gradients; this weight makes the average the mean over all samples of the step, whatever
+            # their number on each rank.
+            self.precision.backward(loss * (batch.samples * self.communicator.size / global_samples))
+            loss_sum += loss.detach() * batch.samples
+        self.timer.exchange_begins()
+        self.optimizer.synchronize()
+        self.timer.exchange_ends()
+        self.precision.update(self.optimizer, self.settings.optimizer.clip_norm)
+        self.timer.end_step()
+        return loss_sum, sum(batch.samples for batch in taken), global_samples
+
+    def _check(self, loss: torch.Tensor, rate: float) -> None:
+        # Reading the loss stops a GPU's queue, so there it is read with the progress line and at the end of the epoch.
+        if self.device.type == "cpu" and not math.isfinite(float(loss)):
+            self._fail(float(loss), rate)
+
+    def _fail(self, loss: float, rate: float) -> None:
+        raise TrainingFailedError(
+            f"loss is {loss} at step {self.progress.step} on rank {self.communicator.rank} with learning rate {rate:.6g}; "
+            "lower the learning rate, lengthen the warm-up, or train in fp32",
+            step=self.progress.step,
+            learning_rate=rate,
+        )
+
+    def _show(self, epoch: int, step: int, loss: float, rate: float, samples_per_s: float) -> None:
+        if not math.isfinite(loss):
+            self._fail(loss, rate)
+        self.journal.event(
+            "progress", epoch=epoch, step=step, steps_per_epoch=self.steps_per_epoch, max_epochs=self.settings.max_epochs,
+            loss=round(loss, 6), samples_per_s=round(samples_per_s, 3),
+        )  # fmt: skip
+        self.journal.scalars(self.progress.step, {"loss": loss, "learning_rate": rate, "images_per_s": samples_per_s})
+
+    def _finish_epoch(self, epoch: int, start_s: float, loss_sum: torch.Tensor, samples: int, rate: float) -> None:
+        if not math.isfinite(float(loss_sum)):
+            self._fail(float(loss_sum), rate)
+        # One gathering for all figures; it is the ranks' meeting point too, so the seconds are the slowest rank's.
+        own = (self.timer.take(), float(loss_sum), time.monotonic() - start_s)
+        gathered = self.communicator.gather_objects(own)
+        seconds_s = max(row[2] for row in gathered)
+        steps = step_statistics.EpochSteps(step_statistics.np.stack([row[0] for row in gathered]))
+        self.history.add(steps)
+        columns = steps.seconds_s
+        figures = EpochFigures(
+            epoch=epoch,
+            samples=samples,
+            steps=self.steps_per_epoch,
+            seconds_s=seconds_s,
+            loss=sum(row[1] for row in gathered) / samples,
+            learning_rate=rate,
+            step_time_s=step_statistics.spread(columns[:, :, step_statistics.STEP].mean(axis=1)),
+            input_wait_s=step_statistics.spread(columns[:, :, step_statistics.INPUT].sum(axis=1)),
+            exposed_communication_s=step_statistics.spread(columns[:, :, step_statistics.EXPOSED].sum(axis=1)),
+            slowest_rank=steps.slowest_rank,
+        )
+        self.progress.epoch = epoch
+        self.progress.epochs.append(figures)
+        self.progress.input_wait_s += steps.mean_sum_s(step_statistics.INPUT)
+        self.progress.exposed_communication_s += steps.mean_sum_s(step_statistics.EXPOSED)
+        self.progress.straggler_s += steps.straggler_s
+        with self.clock.account("checkpoint_and_logging"):
+            self._log_epoch(figures, steps)
+
+    def _log_epoch(self, figures: EpochFigures, steps: step_statistics.EpochSteps) -> None:
+        total_s = max(steps.mean_sum_s(step_statistics.STEP), 1e-9)
+        self.journal.event(
+            "epoch_stop", epoch=figures.epoch, loss=figures.loss, samples_per_s=figures.samples / figures.seconds_s,
+            figures=figures.model_dump(mode="json"),
+        )  # fmt: skip
+        self.journal.scalars(
+            self.progress.step,
+            {
+                "loss_epoch": figures.loss,
+                "images_per_s": figures.samples / figures.seconds_s,
+                "share_input_wait": steps.mean_sum_s(step_statistics.INPUT) / total_s,
+                "share_exposed_communication": steps.mean_sum_s(step_statistics.EXPOSED) / total_s,
+            },
+        )
+
+    def evaluate(self) -> EvaluationFigures:
+        """Evaluate the model as it is; all ranks come back with the same figures and the same time."""
+        epoch = self.progress.epoch
+        self.clock.switch("evaluation")
+        start_s = time.monotonic()
+        self.journal.mlperf_start("eval_start", epoch_num=epoch)
+        self.model.eval()
+        with torch.inference_mode(), self.precision.autocast():
+            evaluation = self.workload.evaluate(self.model, self.communicator)
+        reached = self.workload.reached(evaluation.metrics)
+        own = (time.monotonic() - start_s, self.clock.on_the_clock_s())
+        gathered = self.communicator.gather_objects(own)
+        figures = EvaluationFigures(
+            epoch=epoch,
+            samples=evaluation.samples,
+            seconds_s=max(row[0] for row in gathered),
+            elapsed_s=max(row[1] for row in gathered),
+            metrics=evaluation.metrics,
+            reached=reached,
+        )
+        self.progress.evaluations.append(figures)
+        self.journal.mlperf("eval_accuracy", self.workload.mlperf_accuracy(evaluation.metrics), epoch_num=epoch)
+        self.journal.mlperf_stop("eval_stop", epoch_num=epoch)
+        self.journal.event(
+            "evaluation", epoch=epoch, metrics=figures.metrics, reached=reached, elapsed_s=figures.elapsed_s,
+            figures=figures.model_dump(mode="json"),
+        )  # fmt: skip
+        self.journal.scalars(self.progress.step, dict(figures.metrics))
+        return figures
