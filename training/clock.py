@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 AccountName = Literal["initialization", "training", "evaluation", "checkpoint_and_logging", "restart"]
 ON_THE_CLOCK: tuple[AccountName, ...] = ("training", "evaluation", "checkpoint_and_logging", "restart")
@@ -14,21 +14,37 @@ ON_THE_CLOCK: tuple[AccountName, ...] = ("training", "evaluation", "checkpoint_a
 class RunClock:
     """Time of one rank, from its construction. The first account is `initialization`."""
 
-    def __init__(self, synchronize: Callable[[], None] | None = None, now: Callable[[], float] = time.monotonic) -> None:
-        """`synchronize` waits for the device's queued work; it is called at account boundaries only."""
-        self._synchronize = synchronize
+    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
+        self._synchronize: Callable[[], None] | None = None
         self._now = now
-        self._account: AccountName = "initialization"
+        self._account: AccountName | None = "initialization"
         self._since_s = now()
         self.seconds_s: dict[AccountName, float] = dict.fromkeys(("initialization", *ON_THE_CLOCK), 0.0)
 
-    def switch(self, account: AccountName) -> None:
-        """Charge the time since the last switch to the account that was open, and open `account`."""
+    def synchronize_with(self, device: Any) -> None:
+        """Wait for a GPU's queued work at account boundaries (and only there); a torch.device."""
+        if device.type == "cuda":
+            import torch
+
+            self._synchronize = torch.cuda.synchronize
+
+    def switch(self, account: AccountName | None) -> None:
+        """Charge the time since the last switch to the account that was open, and open `account`; None stops the clock."""
         if self._synchronize is not None:
             self._synchronize()
         now_s = self._now()
-        self.seconds_s[self._account] += now_s - self._since_s
+        if self._account is not None:
+            self.seconds_s[self._account] += now_s - self._since_s
         self._account, self._since_s = account, now_s
+
+    def stop(self) -> None:
+        """The run is over: what follows belongs to no account."""
+        self.switch(None)
+
+    def elapsed_s(self) -> float:
+        """Time in all accounts up to now."""
+        self.switch(self._account)
+        return sum(self.seconds_s.values())
 
     @contextmanager
     def account(self, name: AccountName) -> Iterator[None]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
+import numpy as np
 import torch
 
 from results.record import EpochFigures, EvaluationFigures
@@ -106,6 +107,11 @@ class Trainer:
             steps_per_epoch=self.steps_per_epoch,
             max_epochs=self.settings.max_epochs,
         )
+
+    @property
+    def time_to_train_s(self) -> float | None:
+        """Time on the clock when the target was reached; None before."""
+        return self.progress.evaluations[-1].elapsed_s if self.progress.reached else None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -214,7 +220,7 @@ class Trainer:
         own = (self.timer.take(), float(loss_sum), time.monotonic() - start_s)
         gathered = self.communicator.gather_objects(own)
         seconds_s = max(row[2] for row in gathered)
-        steps = step_statistics.EpochSteps(step_statistics.np.stack([row[0] for row in gathered]))
+        steps = step_statistics.EpochSteps(np.stack([row[0] for row in gathered]))
         self.history.add(steps)
         columns = steps.seconds_s
         figures = EpochFigures(

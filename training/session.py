@@ -1,0 +1,198 @@
+"""One process's part in a run: initialize, start the clock, train to the target, leave the record."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from results import events
+from results.facts import HostFacts, git_facts, host_facts, relevant_environment, software_facts
+from results.model import write_atomically
+from results.record import Accounts, RunRecord, Status
+from results.rundir import RunDirectory
+from results.spec import RunSpec
+from training import page_cache, resume
+from training.clock import AccountName, RunClock
+from training.communicator import Communicator, connect
+from training.data.folder import data_digest
+from training.journal import Journal, NullJournal
+from training.process import RankPlace
+from training.trainer import Trainer
+from training.workload import Shard, load_workload
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """How a run ended."""
+
+    status: Status
+    accounts_s: dict[AccountName, float]
+    """Maximum over ranks."""
+
+
+def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock) -> Status:
+    """Train until the target is reached or the epochs are used up; rank 0 leaves the record."""
+    started_at = _now()
+    # Rank 0 alone reads what an earlier process left, and tells the others: they may come here after its first new line.
+    earlier = list(events.read(run_dir.path)) if place.rank == 0 else []
+    if place.rank == 0:
+        events.append(run_dir.path, "process_start")
+    device = _device(place)
+    torch.set_num_threads(spec.settings.threads_per_rank)
+    clock.synchronize_with(device)
+    communicator = connect(spec.settings.communication.backend, place, spec.settings.communication)
+    earlier = communicator.gather_objects(earlier)[0]
+    resuming = any(event["event"] == "run_start" for event in earlier)
+    journal = Journal(run_dir) if communicator.rank == 0 else NullJournal()
+    cleared = _clear_caches(communicator, spec)
+    shard = Shard(index=communicator.rank, count=communicator.size)
+    workload = load_workload(spec=spec, shard=shard, device=device)
+    if not resuming:
+        _announce(journal, spec, workload.mlperf_name, cleared)
+    trainer = Trainer(
+        spec=spec, run_dir=run_dir, workload=workload, communicator=communicator, device=device, clock=clock, journal=journal
+    )
+    trainer.warm_up()
+    hosts = _hosts(communicator)
+    _start_clock(trainer, earlier if resuming else None)
+    outcome = _train(trainer)
+    if communicator.rank == 0:
+        trainer.history.write(run_dir.steps)
+        notes = [] if cleared else ["the page cache was not cleared before the run: not permitted on every host"]
+        record = _record(trainer, outcome, started_at, hosts, notes)
+        write_atomically(run_dir.record, record.model_dump_json(indent=1) + "\n")
+        journal.close()
+    communicator.barrier()
+    communicator.close()
+    return outcome.status
+
+
+def _start_clock(trainer: Trainer, earlier: list[dict[str, Any]] | None) -> None:
+    """run_start on all ranks at once, then the first touch of data; with `earlier` events the run is taken over."""
+    clock, journal = trainer.clock, trainer.journal
+    initialization_s = trainer.communicator.max(clock.elapsed_s())
+    journal.event("init_stop", initialization_s=initialization_s)
+    clock.switch("training")
+    if earlier is None:
+        journal.mlperf_stop("init_stop")
+        journal.mlperf_start("run_start")
+    journal.event("run_start")
+    trainer.open_data()
+    if earlier is None:
+        journal.mlperf("train_samples", trainer.source.samples_per_epoch)
+        for key, value in trainer.workload.mlperf_hyperparameters(trainer.steps_per_epoch).items():
+            journal.mlperf(key, value)
+    else:
+        resume.take_over(trainer, earlier, initialization_s)
+
+
+def _train(trainer: Trainer) -> Outcome:
+    for block in trainer.blocks():
+        trainer.train_block(block)
+        if trainer.evaluate().reached:
+            break
+        with trainer.clock.account("checkpoint_and_logging"):
+            if trainer.settings.checkpoints:
+                resume.save(trainer)
+            _show_predictions(trainer)
+    reached = trainer.progress.reached
+    status: Status = "finished" if reached else "target-missed"
+    trainer.journal.mlperf_stop("run_stop", status="success" if reached else "aborted")
+    trainer.journal.event("run_stop", status=status, time_to_train_s=trainer.time_to_train_s)
+    trainer.clock.stop()
+    ranks = trainer.communicator.gather_objects(dict(trainer.clock.seconds_s))
+    # The clock stopped at the evaluation that reached the target; keeping its weights is off the clock.
+    if reached and trainer.settings.checkpoints:
+        resume.save(trainer)
+    return Outcome(status=status, accounts_s={name: max(rank[name] for rank in ranks) for name in trainer.clock.seconds_s})
+
+
+def _show_predictions(trainer: Trainer) -> None:
+    if trainer.communicator.rank == 0:
+        trainer.model.eval()
+        with torch.inference_mode():
+            picture = trainer.workload.show_predictions(trainer.model)
+        if picture is not None:
+            trainer.journal.image(trainer.progress.step, "predictions", picture)
+
+
+def _record(trainer: Trainer, outcome: Outcome, started_at: str, hosts: list[HostFacts], notes: list[str]) -> RunRecord:
+    progress, spec, seconds_s = trainer.progress, trainer.spec, outcome.accounts_s
+    launched = json.loads(trainer.run_dir.command.read_text()) if trainer.run_dir.command.exists() else {}
+    return RunRecord(
+        spec=spec,
+        status=outcome.status,
+        started_at=started_at,
+        stopped_at=_now(),
+        time_to_train_s=trainer.time_to_train_s,
+        accounts=Accounts(
+            initialization_s=seconds_s["initialization"],
+            training_s=seconds_s["training"],
+            evaluation_s=seconds_s["evaluation"],
+            checkpoint_and_logging_s=seconds_s["checkpoint_and_logging"],
+            restart_s=seconds_s["restart"],
+            input_wait_s=progress.input_wait_s,
+            exposed_communication_s=progress.exposed_communication_s,
+            straggler_s=progress.straggler_s,
+        ),
+        epochs=progress.epochs,
+        evaluations=progress.evaluations,
+        restarts=progress.restarts,
+        model_parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
+        train_samples_per_epoch=trainer.source.samples_per_epoch,
+        hosts=hosts,
+        software=software_facts(trainer.communicator.mpi_version()),
+        git=git_facts(),
+        command=launched.get("tokens", []),
+        environment=relevant_environment(os.environ),
+        data_digest=data_digest(spec.data_dir),
+        notes=notes,
+        extra=trainer.workload.record_extra(),
+    )
+
+
+def _announce(journal: NullJournal, spec: RunSpec, benchmark: str, cleared: bool) -> None:
+    for key, value in (
+        ("submission_benchmark", benchmark),
+        ("submission_org", "trainscale"),
+        ("submission_division", "closed"),
+        ("submission_status", "research"),
+        ("submission_platform", spec.system),
+        ("submission_poc_name", "none"),
+        ("submission_entry", spec.run_id),
+        ("cache_clear", cleared),
+    ):
+        journal.mlperf(key, value)
+    journal.mlperf_start("init_start")
+    journal.mlperf("seed", spec.seed)
+    journal.mlperf("global_batch_size", spec.global_batch_size)
+    journal.mlperf("gradient_accumulation_steps", spec.settings.communication.backward_passes_per_step)
+
+
+def _clear_caches(communicator: Communicator, spec: RunSpec) -> bool:
+    own = page_cache.clear(spec.data_dir) if communicator.local_rank == 0 else True
+    return all(communicator.gather_objects(own))
+
+
+def _hosts(communicator: Communicator) -> list[HostFacts]:
+    """Facts of each host once, in rank order; one rank of each host looks."""
+    found = communicator.gather_objects(host_facts() if communicator.local_rank == 0 else None)
+    return list({facts.hostname: facts for facts in found if facts is not None}.values())
+
+
+def _device(place: RankPlace) -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    # A launcher may show each rank all GPUs of the node, or only its own.
+    index = place.local_rank if torch.cuda.device_count() > 1 else 0
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
