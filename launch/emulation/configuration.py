@@ -120,7 +120,8 @@ def files(plan: ClusterPlan, state: StateFolder, host_public_key: str) -> dict[s
         # slurmd refuses to start with the cgroup plugin that it would choose itself once /sys is mounted anew.
         "cgroup.conf": "CgroupPlugin=cgroup/v1\n",
         # With the default fence, `srun --mpi=pmix` of Slurm 22.05 crashes now and then in MPI_Init.
-        "mpi.conf": "PMIxCollFence=ring\n",
+        # Debian's PMIx 4 would tell ranks to use modules that the PMIx of Open MPI 5 does not have; these both have.
+        "mpi.conf": "PMIxCollFence=ring\nPMIxEnv=PMIX_MCA_gds=hash;PMIX_MCA_psec=native\n",
     }
 
 

@@ -23,7 +23,7 @@ PROGRAMS = {
     "mount": "mount",
 }
 """Each program and the Debian package that brings it."""
-PMIX_LIBRARIES = ("/usr/lib/*/pmix2/lib/libpmix.so*", "/usr/lib/*/libpmix.so*", "/usr/lib64/libpmix.so*")
+PMIX_LIBRARIES = ("/usr/lib/*/pmix2/lib/libpmix.so", "/usr/lib*/libpmix.so")
 """`srun --mpi=pmix` loads it while it runs; Debian's Slurm does not depend on it."""
 
 
@@ -35,7 +35,7 @@ def missing() -> str | None:
     packages = {package for program, package in PROGRAMS.items() if shutil.which(program, path=path) is None}
     root = Path("/")
     if not any(next(root.glob(pattern.lstrip("/")), None) for pattern in PMIX_LIBRARIES):
-        packages.add("libpmix2")
+        packages.add("libpmix-dev")
     if packages:
         install = " ".join(["apt-get", "install", "--no-install-recommends", *sorted(packages)])
         return f"the emulated cluster needs Debian packages; run: {install}"
