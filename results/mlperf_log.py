@@ -6,11 +6,17 @@ The formats are those of https://github.com/mlcommons/logging; its compliance ch
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
+import zlib
+from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TextIO
+
+from pydantic_core import from_json
 
 BENCHMARKS = {"resnet50": "resnet", "ssd": "ssd", "maskrcnn": "maskrcnn"}
 """MLPerf's name of each of our workloads."""
@@ -24,6 +30,142 @@ V06_NAMES = {
 
 V06_ONLY = {"submission_poc_name", "submission_entry"}
 """Keys that v0.6 requires and later rounds have dropped."""
+
+
+MARK = b":::MLL"
+OLD_LINE = re.compile(rb":::MLL[ \t]+([\d.]+)[ \t]+(\w+)[ \t]*:[ \t]*(.*)", re.DOTALL)
+NEW_KEY = re.compile(rb'"key"\s*:\s*"(\w+)"')
+
+
+LARGEST_LOG_BYTES = 2**30
+"""More is never unpacked from a gzip file: a small one can hold terabytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """One MLPerf event, whichever format it was written in."""
+
+    time_s: float
+    """Seconds since 1970."""
+    key: str
+    value: Any
+    metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ParsedLog:
+    """What a log file holds."""
+
+    events: list[LogEvent]
+    """In the order of the file."""
+    formats: set[str]
+    """`MLL` (v0.6), `MLLOG` (v0.7 and later), or both."""
+    broken: int = 0
+    """Event lines that are cut or are no JSON; left out."""
+
+
+@dataclass(slots=True)
+class _Collected:
+    events: list[LogEvent] = field(default_factory=list)
+    formats: set[str] = field(default_factory=set)
+    broken: int = 0
+
+
+def read_log(path: Path, keys: Collection[str] = ()) -> ParsedLog:
+    """Parse a log file, gzip or not; see `parse_log`.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    data = path.read_bytes()
+    if data[:2] == b"\x1f\x8b":
+        data = _gunzip(data)
+    return parse_log(data, keys)
+
+
+def parse_log(data: bytes, keys: Collection[str] = ()) -> ParsedLog:
+    """All events among any other output, or only those of `keys`.
+
+    Takes what real logs hold: prefixes of a launcher, lines of several ranks run together, a last line that was cut,
+    Windows line ends, bytes that are no text. Nothing raises; what cannot be read is counted in `broken`.
+    Takes time in proportion to the size, whatever the bytes are.
+    """
+    wanted = {key.encode() for key in keys}
+    found = _Collected()
+    position = data.find(MARK)
+    while position >= 0:
+        following = data.find(MARK, position + len(MARK))  # on the same line where two ranks wrote at once
+        limit = following if following >= 0 else len(data)
+        end = data.find(b"\n", position, limit)
+        line = data[position : end if end >= 0 else limit]
+        if line.startswith(b"OG", len(MARK)):
+            _take_new(line[len(MARK) + 2 :], wanted, found)
+        elif match := OLD_LINE.match(line):
+            if not wanted or match[2] in wanted:
+                _take_old(match[1], match[2].decode(), match[3], found)
+        else:
+            found.broken += 1
+        position = following
+    return ParsedLog(found.events, found.formats, found.broken)
+
+
+def _take_new(payload: bytes, wanted: set[bytes], found: _Collected) -> None:
+    found.formats.add("MLLOG")
+    if wanted:
+        key = NEW_KEY.search(payload)
+        if key and key[1] not in wanted:
+            return
+    document = _object(payload)
+    try:
+        metadata = document.get("metadata")
+        event = LogEvent(
+            float(document["time_ms"]) / 1000,
+            str(document["key"]),
+            document.get("value"),
+            metadata if type(metadata) is dict else {},
+        )
+    except (KeyError, TypeError, ValueError):
+        found.broken += 1
+        return
+    found.events.append(event)
+
+
+def _take_old(seconds: bytes, key: str, payload: bytes, found: _Collected) -> None:
+    found.formats.add("MLL")
+    document = _object(payload)
+    try:
+        metadata = document.get("metadata")
+        found.events.append(LogEvent(float(seconds), key, document["value"], metadata if type(metadata) is dict else {}))
+    except (KeyError, ValueError):
+        found.broken += 1
+
+
+def _object(payload: bytes) -> dict[str, Any]:
+    """The JSON object at the start of `payload`, whatever follows it; empty where there is none."""
+    try:
+        document = from_json(payload)
+    except ValueError:
+        try:
+            document, _ = json.JSONDecoder().raw_decode(payload.decode("utf-8", errors="replace").strip())
+        except (ValueError, RecursionError):
+            return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _gunzip(data: bytes) -> bytes:
+    """Decompressed bytes: as many as a cut or damaged file yields, and no more than a log can have."""
+    decompressor = zlib.decompressobj(wbits=31)
+    parts: list[bytes] = []
+    size = 0
+    try:
+        for start in range(0, len(data), 1 << 16):
+            parts.append(decompressor.decompress(data[start : start + (1 << 16)], LARGEST_LOG_BYTES - size))
+            size += len(parts[-1])
+            if size >= LARGEST_LOG_BYTES:
+                break
+    except zlib.error:
+        pass
+    return b"".join(parts)
 
 
 class MlperfLogWriter:

@@ -32,7 +32,7 @@ class LearningRateSettings(Document):
         if global_batch_size in self.by_batch_size:
             return self.by_batch_size[global_batch_size]
         ratio = global_batch_size / self.batch_size
-        return self.value * {"linear": ratio, "sqrt": ratio**0.5, "constant": 1.0}[self.rule]
+        return float(self.value * {"linear": ratio, "sqrt": ratio**0.5, "constant": 1.0}[self.rule])
 
 
 class ScheduleSettings(Document):
