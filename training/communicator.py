@@ -14,6 +14,16 @@ from training.process import RankPlace
 T = TypeVar("T")
 
 
+def dense_view(tensor: torch.Tensor) -> torch.Tensor:
+    """A contiguous view of the same memory: channels_last tensors [N, C, H, W] as [N, H, W, C].
+
+    Horovod, gloo and NCCL want contiguous tensors, and copying each gradient would cost what channels_last gains.
+    """
+    if tensor.ndim == 4 and not tensor.is_contiguous() and tensor.is_contiguous(memory_format=torch.channels_last):
+        return tensor.permute(0, 2, 3, 1)
+    return tensor
+
+
 class DistributedOptimizer(ABC):
     """An optimizer whose gradients are averaged over ranks, with the exchange and the update apart so that each can be timed."""
 

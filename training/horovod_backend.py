@@ -10,7 +10,7 @@ from torch import nn
 
 from results.settings import CommunicationSettings
 from results.yaml_file import ConfigurationError
-from training.communicator import Communicator, DistributedOptimizer
+from training.communicator import Communicator, DistributedOptimizer, dense_view
 from training.process import RankPlace
 
 
@@ -41,21 +41,20 @@ class HorovodCommunicator(Communicator):
         super().__init__(RankPlace(rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank()))
 
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        self.hvd.broadcast_parameters(model.state_dict(), root_rank=0)
+        state = {name: dense_view(tensor) for name, tensor in model.state_dict().items()}
+        self.hvd.broadcast_parameters(state, root_rank=0)
         # Not hvd.broadcast_optimizer_state: it makes an update with zero gradients where the state is still empty, which
         # leaves weight decay in the momentum, so that N ranks would no longer do what one rank does.
         if self.hvd.broadcast_object(bool(optimizer.state), root_rank=0):
-            state = self.hvd.broadcast_object(optimizer.state_dict() if self.rank == 0 else None, root_rank=0)
-            optimizer.load_state_dict(state)
+            optimizer.load_state_dict(self.hvd.broadcast_object(optimizer.state_dict() if self.rank == 0 else None, root_rank=0))
 
     def distribute(
         self, optimizer: torch.optim.Optimizer, model: nn.Module, settings: CommunicationSettings
     ) -> DistributedOptimizer:
-        compression = self.hvd.Compression.fp16 if settings.compression == "fp16" else self.hvd.Compression.none
         wrapped = self.hvd.DistributedOptimizer(
             optimizer,
             named_parameters=[(name, p) for name, p in model.named_parameters() if p.requires_grad],
-            compression=compression,
+            compression=_Fp16 if settings.compression == "fp16" else _Dense,
             backward_passes_per_step=settings.backward_passes_per_step,
             op=self.hvd.Average,
         )
@@ -66,7 +65,8 @@ class HorovodCommunicator(Communicator):
         return summed
 
     def gather_objects(self, value: Any) -> list[Any]:
-        return list(self.hvd.allgather_object(value))
+        # Named, since Horovod's own name for it holds the type, which may differ between ranks.
+        return list(self.hvd.allgather_object(value, name="objects"))
 
     def mpi_version(self) -> str:
         if not self.hvd.mpi_enabled():
@@ -77,6 +77,32 @@ class HorovodCommunicator(Communicator):
 
     def close(self) -> None:
         self.hvd.shutdown()
+
+
+class _Dense:
+    """What Horovod calls compression, used to hand it channels_last gradients without a copy."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[bool, torch.dtype]]:
+        """The tensor to exchange, and what `decompress` must know."""
+        dense = dense_view(tensor)
+        return dense, (dense is not tensor, tensor.dtype)
+
+    @staticmethod
+    def decompress(tensor: torch.Tensor, context: tuple[bool, torch.dtype]) -> torch.Tensor:
+        """The gradient in its own layout and type."""
+        permuted, dtype = context
+        return (tensor.permute(0, 3, 1, 2) if permuted else tensor).to(dtype)
+
+
+class _Fp16(_Dense):
+    """Half-precision exchange: half the bytes, at the price of rounding each gradient."""
+
+    @staticmethod
+    def compress(tensor: torch.Tensor) -> tuple[torch.Tensor, tuple[bool, torch.dtype]]:
+        """The tensor to exchange, and what `decompress` must know."""
+        dense, context = _Dense.compress(tensor)
+        return dense.half(), context
 
 
 class _HorovodOptimizer(DistributedOptimizer):

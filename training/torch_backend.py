@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from results.settings import CommunicationSettings
-from training.communicator import Communicator, DistributedOptimizer
+from training.communicator import Communicator, DistributedOptimizer, dense_view
 from training.process import RankPlace
 
 
@@ -34,7 +34,7 @@ class TorchCommunicator(Communicator):
 
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         for tensor in model.state_dict().values():
-            dist.broadcast(tensor, src=0)
+            dist.broadcast(dense_view(tensor), src=0)
         payload: list[Any] = [optimizer.state_dict() if self.rank == 0 and optimizer.state else None]
         dist.broadcast_object_list(payload, src=0)
         if payload[0] is not None:
@@ -90,7 +90,7 @@ class _Bucket:
         for parameter, view in zip(self.parameters, views, strict=True):
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            view.copy_(parameter.grad.reshape(-1))
+            view.copy_(dense_view(parameter.grad).reshape(-1))
         self.work = dist.all_reduce(self.buffer, async_op=True)
 
     def finish(self, size: int) -> None:
@@ -99,7 +99,8 @@ class _Bucket:
         views = self.buffer.split([p.numel() for p in self.parameters])
         for parameter, view in zip(self.parameters, views, strict=True):
             assert parameter.grad is not None
-            parameter.grad.copy_(view.view_as(parameter))
+            dense = dense_view(parameter.grad)
+            dense.copy_(view.view_as(dense))
         self.work, self.missing = None, len(self.parameters)
 
 
