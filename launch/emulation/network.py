@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from launch.emulation.node import EmulationError, Node
 from launch.emulation.plan import MANAGEMENT, ClusterPlan
 from launch.emulation.requirements import search_path
-from launch.rates import parse_rate
+from results.rates import parse_rate
 
 UNSHAPED = "unshaped"
 CUT = "cut"
