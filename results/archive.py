@@ -131,7 +131,7 @@ def _take(path: Path, *, named: bool, archive: Archive, table: SettingsTable, sy
             archive.runs.append(run)
         elif path.name == SPEC:
             archive.without_record.append(path.parent)
-        elif path.name.startswith("fabric-"):
+        elif path.name.startswith("fabric") and path.suffix == ".json":
             archive.fabric_files.append(path)
         else:
             log = read_log(path, KEYS)
@@ -171,7 +171,7 @@ def _walk(top: Path) -> Iterator[Path]:
             continue
         if entry.is_dir(follow_symlinks=True):
             yield from _walk(Path(entry.path))
-        elif entry.name.endswith(LOG_ENDINGS) or (entry.name.startswith("fabric-") and entry.name.endswith(".json")):
+        elif entry.name.endswith(LOG_ENDINGS) or (entry.name.startswith("fabric") and entry.name.endswith(".json")):
             yield Path(entry.path)
 
 

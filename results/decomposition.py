@@ -11,10 +11,12 @@ B. W. Ang, Energy Policy 32 (2004) 1131-1139. A gain has negative points.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
-from results.fabric import FabricMeasurement
+from results.fabric import AllreducePoint
 from results.scaling import Curve, Row, size_ratio, speedup
 from results.score import Interval
 
@@ -63,8 +65,11 @@ class Comparison:
         return 100 * (1 - self.speedup / self.bounds.ideal)
 
 
-def compare_row(curve: Curve, row: Row, fabric: FabricMeasurement | None = None) -> Comparison | None:
-    """Set a row against the base case of its curve; None without one, or when a score is void."""
+def compare_row(curve: Curve, row: Row, allreduce: Sequence[AllreducePoint] = ()) -> Comparison | None:
+    """Set a row against the base case of its curve; None without one, or when a score is void.
+
+    `allreduce` is what the fabric carried between as many nodes, for the communication bound.
+    """
     base = curve.base
     found = speedup(base, row) if base else None
     if base is None or found is None:
@@ -76,7 +81,7 @@ def compare_row(curve: Curve, row: Row, fabric: FabricMeasurement | None = None)
         interval=found[1],
         factors=factors,
         efficiency=factors.throughput / ideal if factors else _throughput_efficiency(base, row, ideal),
-        bounds=_bounds(curve, base, row, ideal, fabric),
+        bounds=_bounds(curve, base, row, ideal, allreduce),
         points=_points(base, row, ideal, factors) if factors else {},
     )
 
@@ -144,23 +149,34 @@ def _overhead_points(base: Row, row: Row, ratio: float, weight: float) -> dict[C
     return {cause: scale * value for cause, value in grown.items()}
 
 
-def _bounds(curve: Curve, base: Row, row: Row, ideal: float, fabric: FabricMeasurement | None) -> Bounds:
+def _bounds(curve: Curve, base: Row, row: Row, ideal: float, allreduce: Sequence[AllreducePoint]) -> Bounds:
     serial_s = [r.score.value_s - r.training_s for r in curve.rows if r.training_s and r.score.kind != "void"]
     if not serial_s or not base.training_s:
         return Bounds(ideal, None, None)
     least_s = max(0.0, min(serial_s))
     training_s = base.training_s / ideal
     amdahl = base.score.value_s / (least_s + training_s)
-    return Bounds(ideal, amdahl, _communication_bound(base, row, least_s, training_s, fabric))
+    return Bounds(ideal, amdahl, _communication_bound(base, row, least_s, training_s, allreduce))
 
 
 def _communication_bound(
-    base: Row, row: Row, serial_s: float, training_s: float, fabric: FabricMeasurement | None
+    base: Row, row: Row, serial_s: float, training_s: float, allreduce: Sequence[AllreducePoint]
 ) -> float | None:
     run = row.kept[0]
-    known = fabric and run.model_parameters and row.global_batch_size and base.epochs and base.samples_per_epoch
-    if not known or fabric is None or not row.global_batch_size or not base.epochs or not base.samples_per_epoch:
+    if not allreduce or not run.model_parameters or not row.global_batch_size or not base.epochs or not base.samples_per_epoch:
         return None
     gradient_bytes = run.model_parameters * (2 if run.compression == "fp16" else 4)
     steps = base.epochs * base.samples_per_epoch / row.global_batch_size
-    return base.score.value_s / (serial_s + max(training_s, steps * fabric.allreduce_time_s(gradient_bytes)))
+    return base.score.value_s / (serial_s + max(training_s, steps * allreduce_time_s(allreduce, gradient_bytes)))
+
+
+def allreduce_time_s(points: Sequence[AllreducePoint], size_bytes: float) -> float:
+    """Seconds of one allreduce: between measured sizes by a straight line, beyond the largest by its bandwidth."""
+    points = sorted(points, key=lambda point: point.size_bytes)
+    if size_bytes <= points[0].size_bytes:
+        return points[0].seconds_s
+    for low, high in pairwise(points):
+        if size_bytes <= high.size_bytes:
+            part = (size_bytes - low.size_bytes) / (high.size_bytes - low.size_bytes)
+            return low.seconds_s + part * (high.seconds_s - low.seconds_s)
+    return points[-1].seconds_s * size_bytes / points[-1].size_bytes

@@ -27,7 +27,8 @@ def sentence(curve: Curve, row: Row, comparison: Comparison | None) -> str:
         return f"{reached}: at the ideal, within a point."
     gains = [f"{-value:.0f} by {name}" for name, value in comparison.points.items() if value <= -NOTHING_LOST_POINTS]
     won = f" (and {', '.join(gains)} won)" if gains else ""
-    share = f"{points:.0f} of the {lost:.0f} points lost" if lost > points else f"{points:.0f} points"
+    whole, part = f"{lost:.0f}", f"{points:.0f}"
+    share = f"{part} of the {whole} points lost" if points < lost and part != whole else f"{part} points lost"
     return f"{reached}: {share}{won} are {cause}: {_detail(cause, base, row, curve)}."
 
 

@@ -73,7 +73,7 @@ def run_of_log(path: Path, system_file: SystemFile | None = None, parsed: Parsed
         source=path,
         name="/".join(path.parts[-3:]),
         origin="mlperf-log",
-        mlperf_round="v0.6" if parsed.formats == {"MLL"} else "v0.7 or later",
+        mlperf_round=_round(path, parsed.formats),
         workload=workload,
         system=_system(path),
         hardware=system_file.accelerator if system_file else "",
@@ -136,6 +136,14 @@ def _system(path: Path) -> str:
     """Folder `results/<system>/<benchmark>/result_0.txt`, without a leading count of nodes (`4xC4140` -> `C4140`)."""
     folder = path.parent.parent.name if WORKLOADS.get(path.parent.name) else path.parent.name
     return re.sub(r"^\d+x_?", "", re.sub(r"_n\d+(?=_|$)", "", folder)) or folder or "unnamed"
+
+
+def _round(path: Path, formats: set[str]) -> str:
+    """v0.6 has a format of its own; later rounds are told by a folder such as `training_results_v1.0`."""
+    if formats == {"MLL"}:
+        return "v0.6"
+    named = [match.group(1) for part in path.absolute().parts if (match := re.search(r"(?:^|_)(v\d\.\d)$", part))]
+    return named[-1] if named else "v0.7 or later"
 
 
 def _size(events: dict[str, list[LogEvent]], path: Path, system_file: SystemFile | None) -> tuple[int, int | None]:

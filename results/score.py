@@ -140,3 +140,18 @@ def _resamples(n: int, seed: int) -> Any:
     import numpy as np
 
     return np.sort(np.random.default_rng(seed).integers(0, n, size=(RESAMPLES, n)), axis=1)
+
+
+def difference_of_ratios_interval(top: Score, bottom: Score, other_top: Score, other_bottom: Score) -> Interval | None:
+    """95% percentile interval of `top / bottom - other_top / other_bottom`, by bootstrap over the runs of all four ends."""
+    ends = (top, bottom, other_top, other_bottom)
+    if min(end.runs for end in ends) < FEWEST_FOR_BOOTSTRAP or any(end.kind == "void" for end in ends):
+        return None
+    import numpy as np
+
+    with np.errstate(invalid="ignore", divide="ignore"):
+        a, b, c, d = (_resampled_means(end.times_s, seed) for seed, end in enumerate(ends, start=1))
+        differences = a / b - c / d
+    differences = differences[~np.isnan(differences)]
+    low, high = np.quantile(differences, [0.5 - CONFIDENCE / 2, 0.5 + CONFIDENCE / 2], method="inverted_cdf")
+    return Interval(float(low), float(high))

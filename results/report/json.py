@@ -1,0 +1,20 @@
+"""The whole report as JSON, units in the names; null where a figure is not known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+from results.report.content import Report
+
+FORMAT_VERSION = 1
+"""Raised when a name changes its meaning or goes."""
+
+
+def render(report: Report) -> str:
+    """One JSON object."""
+    document = {"format_version": FORMAT_VERSION, "title": report.title, **asdict(report)}
+    for content, curve in zip(document["curves"], report.curves, strict=True):
+        content["title"] = curve.title
+    document["problems"] = [{"source": source, "reason": reason} for source, reason in report.problems]
+    return json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
