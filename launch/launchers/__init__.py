@@ -1,0 +1,51 @@
+"""Launchers: each turns a `Job` into a list of tokens, a pure function."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from launch.job import Job
+from results.yaml_file import ConfigurationError, nearest
+
+NAMES = ("mpirun", "local", "srun", "horovodrun")
+
+
+class Launcher(Protocol):
+    """One way to start ranks."""
+
+    name: str
+
+    def command(self, job: Job) -> list[str]:
+        """The tokens to execute; nothing is started or looked up."""
+
+    def environment(self, job: Job) -> dict[str, str]:
+        """Variables to set for the launcher's own process."""
+
+
+def get_launcher(name: str) -> Launcher:
+    """A launcher by name; what it needs is looked up here.
+
+    Raises:
+        ConfigurationError: unknown name, or its program is not to be found.
+    """
+    if name == "mpirun":
+        from launch.launchers.mpirun import Mpirun
+        from launch.mpi import MpiNotFoundError, find_mpi
+
+        try:
+            return Mpirun(find_mpi())
+        except MpiNotFoundError as error:
+            raise ConfigurationError(str(error)) from error
+    if name == "local":
+        from launch.launchers.local import Local
+
+        return Local()
+    if name == "srun":
+        from launch.launchers.srun import Srun
+
+        return Srun()
+    if name == "horovodrun":
+        from launch.launchers.horovodrun import Horovodrun
+
+        return Horovodrun()
+    raise ConfigurationError(f"unknown launcher {name}{nearest(name, NAMES)}")

@@ -45,9 +45,7 @@ def test_ranks_on_shards_equal_one_rank_on_the_whole(
 
 
 @pytest.mark.parametrize("backend", ["horovod", "torch"])
-def test_half_precision_exchange_rounds_gradients_and_no_more(
-    whole: dict[str, np.ndarray], tmp_path: Path, backend: str
-) -> None:
+def test_half_precision_exchange_rounds_gradients_and_no_more(whole: dict[str, np.ndarray], tmp_path: Path, backend: str) -> None:
     sharded = step(tmp_path, 2, backend, compression="fp16")
     names = [name for name in whole if not name.startswith("weight:")]
     assert 1e-6 < relative_error(sharded, whole, names) < 2e-3

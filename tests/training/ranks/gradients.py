@@ -5,6 +5,7 @@ python -m tests.training.ranks.gradients OUT.npz BACKEND PASSES COMPRESSION
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,7 +31,8 @@ def batches(shard: Shard, passes: int) -> Iterator[Batch]:
     generator = torch.Generator().manual_seed(5)
     images = torch.randn(SAMPLES, 3, 32, 32, generator=generator)
     labels = torch.randint(10, (SAMPLES,), generator=generator)
-    sizes = shard.batch_sizes(SAMPLES, -(-(-(-SAMPLES // shard.count)) // passes))
+    largest_shard = math.ceil(SAMPLES / shard.count)
+    sizes = shard.batch_sizes(SAMPLES, math.ceil(largest_shard / passes))
     start = shard.start(SAMPLES)
     for samples, global_samples in sizes:
         kept = slice(start, start + samples) if samples else slice(0, 1)

@@ -1,0 +1,111 @@
+"""The workloads and presets that there are, found as files, since planning must not import torch."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from results.settings import Settings
+from results.yaml_file import ConfigurationError, load_mapping, nearest, validate
+
+EMBEDDED_DATA = ("digits", "digits-coco")
+"""Data sets that come with this project and are written where they are missing."""
+
+
+def training_folder() -> Path:
+    """Folder of the `training` package, which is located but not imported."""
+    found = importlib.util.find_spec("training")
+    if found is None or not found.submodule_search_locations:
+        raise ConfigurationError("the package training is not installed; pip install trainscale again")
+    return Path(next(iter(found.submodule_search_locations)))
+
+
+def workloads() -> list[str]:
+    """Names of the workloads: the folders of `training` that have presets."""
+    return sorted(path.parent.name for path in training_folder().glob("*/presets") if any(path.glob("*.yaml")))
+
+
+def presets(workload: str) -> dict[str, Path]:
+    """Preset files of a workload by name.
+
+    Raises:
+        ConfigurationError: there is no such workload.
+    """
+    if workload not in workloads():
+        raise ConfigurationError(f"unknown workload {workload}{nearest(workload, workloads())}")
+    return {path.stem: path for path in sorted((training_folder() / workload / "presets").glob("*.yaml"))}
+
+
+def preset_path(workload: str, preset: str) -> Path:
+    """The file of a preset: a name, or the path of the user's own file.
+
+    Raises:
+        ConfigurationError: there is neither.
+    """
+    known = presets(workload)
+    if preset in known:
+        return known[preset]
+    if preset.endswith((".yaml", ".yml")):
+        if not Path(preset).is_file():
+            raise ConfigurationError(f"preset file {preset} does not exist")
+        return Path(preset)
+    raise ConfigurationError(f"unknown preset {preset} of {workload}{nearest(preset, known)}")
+
+
+def default_preset(workload: str) -> str:
+    """The embedded preset, which runs anywhere."""
+    known = presets(workload)
+    return next((name for name in known if name.startswith("digits")), next(iter(known)))
+
+
+def settings(workload: str, preset: str, overrides: dict[str, Any]) -> Settings:
+    """The preset's settings with overrides by dotted key, validated.
+
+    Raises:
+        ConfigurationError: an unknown key or a wrong value, with file and line, or with the override's name.
+    """
+    path = preset_path(workload, preset)
+    data = load_mapping(path)
+    base = validate(data, Settings, source=path)
+    if not overrides:
+        return base
+    changed = copy.deepcopy(base.model_dump(mode="json"))
+    for key, value in overrides.items():
+        _set(changed, key, value)
+    return validate(changed, Settings, source=f"override {', '.join(overrides)}")
+
+
+def _set(data: dict[str, Any], key: str, value: Any) -> None:
+    node = data
+    *path, last = key.split(".")
+    for part in path:
+        if not isinstance(node.get(part), dict):
+            raise ConfigurationError(f"override {key}: unknown key {part}{nearest(part, node)}")
+        node = node[part]
+    free = path[:1] == ["model"]  # options of one workload's model: the workload checks them
+    if last not in node and not free:
+        raise ConfigurationError(f"override {key}: unknown key {last}{nearest(last, node)}")
+    node[last] = value
+
+
+def parse_overrides(assignments: Iterable[str]) -> dict[str, Any]:
+    """`key=value` words as the user gives them with `--set`; values are read as YAML.
+
+    Raises:
+        ConfigurationError: a word without `=`, or a value that is no YAML.
+    """
+    found = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigurationError(f"--set {assignment}: expected KEY=VALUE")
+        try:
+            found[key] = yaml.safe_load(value)
+        except yaml.YAMLError as error:
+            raise ConfigurationError(f"--set {assignment}: the value is not valid YAML") from error
+    return found

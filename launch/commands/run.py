@@ -1,0 +1,156 @@
+"""`trainscale run`: one run, now."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+EXIT_STATUS = {"finished": 0, "target-missed": 3, "failed": 4, "interrupted": 5}
+
+
+@click.command()
+@click.argument("workload")
+@click.option("--preset", metavar="NAME|FILE", help="Default: the embedded preset, which runs anywhere.")
+@click.option("--nodes", type=click.IntRange(1), default=1, show_default=True)
+@click.option("--ranks-per-node", type=click.IntRange(1), default=1, show_default=True, help="One rank drives one GPU or core.")
+@click.option("--interconnect", default="loopback", show_default=True, metavar="NAME|FILE")
+@click.option("--launcher", default="mpirun", show_default=True, metavar="NAME", help="mpirun, local, srun or horovodrun.")
+@click.option("--host", "hosts", multiple=True, metavar="NAME[:SLOTS]", help="Repeat for each node; default: the allocation.")
+@click.option("--system", default="unnamed", show_default=True, help="Name of the machine in reports.")
+@click.option("--seed", type=click.IntRange(0), help="Default: drawn from the operating system and recorded.")
+@click.option("--backend", type=click.Choice(["horovod", "torch", "single"]), help="How gradients are exchanged.")
+@click.option("--input", "input_source", type=click.Choice(["dali", "torch", "synthetic"]), help="Input pipeline.")
+@click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]))
+@click.option(
+    "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any other key of the preset, for example input.threads=4."
+)
+@click.option("--data-dir", type=click.Path(path_type=Path), help="Default: data/<data set>.")
+@click.option(
+    "--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="Folder of run directories."
+)
+@click.option("--run-id", help="Name of the run directory; default: made from the arguments.")
+@click.option("--dry-run", is_flag=True, help="Print the exact command and files, and start nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, and nothing else.")
+def command(
+    workload: str, dry_run: bool, as_json: bool, runs: Path, hosts: tuple[str, ...], launcher: str, **options: Any
+) -> None:
+    """Train WORKLOAD (resnet50, ssd, maskrcnn) to its quality target and leave the record in a run directory."""
+    from launch.embedded import ensure_embedded
+    from launch.runner import Placement, execute
+    from launch.show import make_display
+    from results.rundir import RunDirectory
+
+    spec = _spec(workload, runs, hosts, **options)
+    placement = Placement(launcher=launcher, hosts=list(hosts))
+    run_dir = RunDirectory((runs / spec.run_id).absolute())
+    if dry_run:
+        click.echo(describe(spec, run_dir, placement, as_json=as_json))
+        return
+    ensure_embedded([spec])
+    display = make_display(quiet=as_json)
+    display.begin(spec)
+    try:
+        record = execute(spec, run_dir, placement, display)
+    finally:
+        display.end()
+    if as_json:
+        click.echo(record.model_dump_json(indent=1))
+    else:
+        click.echo(summary(record, run_dir.path))
+    sys.exit(EXIT_STATUS[record.status])
+
+
+def _spec(workload: str, runs: Path, hosts: tuple[str, ...], **options: Any) -> Any:
+    from launch import catalog
+    from launch.experiment import default_data_dir, draw_seed
+    from launch.interconnect import load_interconnect
+    from results.spec import RunSpec
+    from results.yaml_file import ConfigurationError
+
+    preset = options["preset"] or catalog.default_preset(workload)
+    overrides = catalog.parse_overrides(options["assignments"])
+    named = {
+        "communication.backend": options["backend"], "input.source": options["input_source"], "precision": options["precision"],
+    }  # fmt: skip
+    settings = catalog.settings(workload, preset, overrides | {key: value for key, value in named.items() if value})
+    nodes, interconnect = options["nodes"], load_interconnect(options["interconnect"])
+    alone = nodes > 1 and not hosts and "SLURM_JOB_ID" not in os.environ
+    if alone and interconnect.kind != "loopback":
+        raise ConfigurationError(
+            f"{nodes} nodes over {interconnect.name}: name them with --host NAME:SLOTS, or run inside a Slurm allocation; "
+            "--interconnect loopback emulates nodes on this host"
+        )
+    shape = f"n{nodes}x{options['ranks_per_node']}"
+    name = options["run_id"] or _unused(runs, f"{workload}-{Path(preset).stem}-{shape}-{interconnect.name}")
+    return RunSpec(
+        run_id=name,
+        workload=workload,
+        preset=preset,
+        nodes=nodes,
+        ranks_per_node=options["ranks_per_node"],
+        interconnect=options["interconnect"],
+        system=options["system"],
+        emulated_nodes=alone,
+        seed=draw_seed() if options["seed"] is None else options["seed"],
+        data_dir=(options["data_dir"] or default_data_dir(settings.dataset)).absolute(),
+        settings=settings,
+    )
+
+
+def _unused(runs: Path, stem: str) -> str:
+    number = 1
+    while (runs / f"{stem}-r{number}").exists():
+        number += 1
+    return f"{stem}-r{number}"
+
+
+def describe(spec: Any, run_dir: Any, placement: Any, *, as_json: bool) -> str:
+    """The exact command, environment and files of a run, for `--dry-run`."""
+    from launch.launchers import get_launcher
+    from launch.runner import make_job
+
+    launcher = get_launcher(placement.launcher)
+    job = make_job(spec, placement, run_dir.path)
+    tokens, environment = launcher.command(job), launcher.environment(job)
+    if as_json:
+        document = {
+            "spec": spec.model_dump(mode="json"),
+            "run_dir": str(run_dir.path),
+            "tokens": tokens,
+            "environment": environment,
+        }
+        return json.dumps(document, indent=1)
+    lines = [
+        f"run directory  {run_dir.path}",
+        f"files          {run_dir.spec.name}, {run_dir.command.name}, then {run_dir.record.name}, {run_dir.mlperf_log.name}",
+        f"batch          {spec.settings.local_batch_size} local, {spec.global_batch_size} global",
+        f"learning rate  {spec.peak_learning_rate:.6g} at its peak",
+        f"seed           {spec.seed}",
+        "environment",
+        *(f"  {shlex.quote(name)}={shlex.quote(value)}" for name, value in sorted(environment.items())),
+        "command",
+        f"  {shlex.join(tokens)}",
+    ]
+    return "\n".join(lines)
+
+
+def summary(record: Any, path: Path) -> str:
+    """One or two lines on how a run ended."""
+    spec = record.spec
+    if record.status == "finished":
+        return (
+            f"{spec.run_id}: target reached in {record.time_to_train_s / 60:.2f} minutes, {record.epochs_to_target} epochs, "
+            f"{record.samples_per_s:.1f} images/s over {spec.ranks} ranks; {path}"
+        )
+    if record.status == "target-missed":
+        last, wanted = record.evaluations[-1].metrics, spec.settings.quality_target
+        return f"{spec.run_id}: target-missed: {last} after {len(record.epochs)} epochs, wanted {wanted}; {path}"
+    failure = record.failure
+    rank = f" (rank {failure.rank})" if failure.rank is not None else ""
+    return f"{spec.run_id}: {record.status}{rank}: {failure.message}; {path}"

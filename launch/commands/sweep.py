@@ -1,0 +1,53 @@
+"""`trainscale sweep`: every run of an experiment; asked again, it does what is left."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+@click.command()
+@click.argument("experiment_file", type=click.Path(path_type=Path), metavar="EXPERIMENT.yaml")
+@click.option("--runs", type=click.Path(path_type=Path), help="Folder of run directories; default: runs/<experiment's name>.")
+@click.option("--report", "with_report", is_flag=True, help="End with the report, and write report.html beside the runs.")
+@click.option("--dry-run", is_flag=True, help="Print every command and file, and start nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome of each run as JSON, and nothing else.")
+def command(experiment_file: Path, runs: Path | None, with_report: bool, dry_run: bool, as_json: bool) -> None:
+    """Do what is missing of an experiment: finished runs stay, interrupted ones go on, failed ones are tried again."""
+    from launch.commands.run import describe
+    from launch.embedded import ensure_embedded
+    from launch.experiment import load_experiment, plan
+    from launch.runner import Placement
+    from launch.show import make_display
+    from launch.sweep import sweep
+    from results.rundir import RunDirectory
+
+    experiment = load_experiment(experiment_file)
+    folder = (runs or Path("runs") / experiment.name).absolute()
+    specs = plan(experiment, folder, keep_seeds=not dry_run)
+    placement = Placement(launcher=experiment.launcher, hosts=experiment.hosts)
+    if dry_run:
+        texts = [describe(spec, RunDirectory(folder / spec.run_id), placement, as_json=as_json) for spec in specs]
+        click.echo(f"[{', '.join(texts)}]" if as_json else "\n\n".join(texts))
+        return
+    ensure_embedded(specs)
+    outcomes = sweep(specs, folder, placement, make_display(quiet=as_json))
+    if as_json:
+        click.echo(json.dumps(outcomes, indent=1))
+    if with_report:
+        _report(folder)
+    if any(status != "finished" for status in outcomes.values()):
+        sys.exit(4)
+
+
+def _report(folder: Path) -> None:
+    from launch.commands.report import command as report
+
+    click.echo()
+    page = folder / "report.html"
+    arguments: list[Any] = [str(folder), "--html", str(page)]
+    report.main(args=arguments, prog_name="trainscale report", standalone_mode=False)

@@ -1,0 +1,73 @@
+"""What is to be launched: the ranks, where, and with which environment. Launchers turn it into tokens."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from results.yaml_file import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """One host and how many ranks it takes."""
+
+    name: str
+    slots: int
+
+    @staticmethod
+    def parse(text: str, default_slots: int) -> Host:
+        """`name` or `name:slots`.
+
+        Raises:
+            ConfigurationError: the slots are no positive number.
+        """
+        name, colon, slots = text.partition(":")
+        if not colon:
+            return Host(name, default_slots)
+        if not slots.isdigit() or int(slots) < 1 or not name:
+            raise ConfigurationError(f"host {text}: expected NAME or NAME:SLOTS")
+        return Host(name, int(slots))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    """One launch."""
+
+    tokens: list[str]
+    """What each rank executes."""
+    ranks: int
+    ranks_per_node: int
+    hosts: list[Host] = field(default_factory=list)
+    """Empty: this host alone, or those of the surrounding allocation."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Variables that every rank must have, beside those that the launcher sets."""
+    one_host: bool = False
+    """All nodes are emulated on this host."""
+    cores_per_rank: int = 1
+    available_cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
+
+    def check(self) -> None:
+        """See that the ranks have room.
+
+        Raises:
+            ConfigurationError: more ranks than slots.
+        """
+        if self.hosts:
+            slots = sum(host.slots for host in self.hosts)
+            if self.ranks > slots:
+                raise ConfigurationError(
+                    f"{self.ranks} ranks do not fit into {slots} slots on {len(self.hosts)} hosts; "
+                    "add hosts or slots (NAME:SLOTS), or ask for fewer nodes or ranks per node"
+                )
+        elif self.one_host and self.ranks > 4 * self.available_cores:
+            raise ConfigurationError(
+                f"{self.ranks} ranks on this host's {self.available_cores} cores: more than 4 on a core measure nothing; "
+                "ask for fewer nodes or ranks per node"
+            )
+
+
+def passed_on(environ: Mapping[str, str], names: tuple[str, ...] = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")) -> dict[str, str]:
+    """The variables of this process that ranks on other hosts need to find the same programs."""
+    return {name: environ[name] for name in names if environ.get(name)}
