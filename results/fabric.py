@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Literal
 
@@ -143,7 +144,10 @@ class FabricResult(Document):
 
 
 def fit(sizes_bytes: Sequence[int], seconds_s: Sequence[float], *, factor: float = 1.0) -> Fit | None:
-    """Fit latency and bandwidth, with relative errors least: small messages count as much as large ones.
+    """Fit latency and bandwidth by least squares, each size weighted by 1/T, as for errors whose variance grows with T.
+
+    Without weights the largest message alone would decide and the latency would be noise; with weights of 1/T^2 the
+    steps of the smallest messages (cycle times, protocol changes) would bend the bandwidth.
 
     Args:
         factor: multiplies the bandwidth; 2(n-1)/n turns the algbw of an allreduce into its busbw.
@@ -153,18 +157,17 @@ def fit(sizes_bytes: Sequence[int], seconds_s: Sequence[float], *, factor: float
     """
     if len(set(sizes_bytes)) < 2:
         return None
-    # Minimize the sum of ((a + c S) / T - 1)^2: a linear problem in x = 1/T and y = S/T, with right sides 1.
-    points = [(1 / t, size / t) for size, t in zip(sizes_bytes, seconds_s, strict=True)]
-    xx, xy, yy = (sum(p[i] * p[j] for p in points) for i, j in ((0, 0), (0, 1), (1, 1)))
-    x, y = sum(p[0] for p in points), sum(p[1] for p in points)
-    determinant = xx * yy - xy * xy
-    latency_s, per_byte_s = (x * yy - y * xy) / determinant, (y * xx - x * xy) / determinant
+    # Minimize the sum of (a + c S - T)^2 / T over a and c.
+    points = list(zip(sizes_bytes, seconds_s, strict=True))
+    w, ws, wss = (sum(size**power / t for size, t in points) for power in (0, 1, 2))
+    n, total = len(points), sum(sizes_bytes)
+    determinant = w * wss - ws * ws
+    latency_s, per_byte_s = (n * wss - total * ws) / determinant, (total * w - n * ws) / determinant
     if latency_s < 0:  # then the best line with a latency that can be goes through the origin
-        latency_s, per_byte_s = 0.0, y / yy
+        latency_s, per_byte_s = 0.0, total / wss
     if per_byte_s <= 0:
         return None
-    errors = [latency_s * p[0] + per_byte_s * p[1] - 1 for p in points]
-    relative_error = (sum(error**2 for error in errors) / len(errors)) ** 0.5
+    relative_error = math.sqrt(sum(((latency_s + per_byte_s * size) / t - 1) ** 2 for size, t in points) / n)
     return Fit(latency_s=latency_s, bits_per_s=8 * factor / per_byte_s, relative_error=relative_error)
 
 

@@ -61,7 +61,7 @@ def up(nodes: int, rails: int, rate: str, cpus_per_node: int, state: Path) -> No
     """Bring the cluster up; returns when Slurm shows all nodes as idle."""
     from launch.emulation.cluster import Cluster, ClusterPlan
 
-    memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20 // nodes
+    memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
     plan = ClusterPlan(nodes=nodes, rails=rails, rate=rate, cpus_per_node=cpus_per_node, memory_mb=memory_mb)
     Cluster(state).up(plan, say=lambda line: click.echo(line, err=True))
     click.echo(f"{nodes} nodes are idle. Try: trainscale cluster exec --state {state} head -- sinfo")

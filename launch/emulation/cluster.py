@@ -38,11 +38,13 @@ class Cluster:
 
     def __init__(self, folder: Path) -> None:
         self.state = StateFolder(folder.absolute())
+        self._births: list[NodeBirth] = []
 
-    def up(self, plan: ClusterPlan, say: Callable[[str], None] = lambda _: None) -> None:
+    def up(self, plan: ClusterPlan, *, stay: bool = True, say: Callable[[str], None] = lambda _: None) -> None:
         """Bring the cluster up and return when Slurm shows every node as idle. A failure leaves nothing running.
 
-        `say` is told each stage. When this process is killed on the way, the nodes end by themselves.
+        When this process is killed on the way, the nodes end by themselves. With `stay=False` they do so later as well:
+        the cluster ends with this process, however that ends. `say` is told each stage.
 
         Raises:
             ConfigurationError: no root, missing packages, a wrong rate, a folder with other files, or it is up already.
@@ -50,14 +52,16 @@ class Cluster:
         """
         requirements.check()
         network.check_rate(plan.rate)
-        with self._locked(create=True):
+        self._refuse_other_files()
+        self.state.path.mkdir(parents=True, exist_ok=True)
+        with self._locked():
             if find_nodes(self.state):
                 raise ConfigurationError(f"a cluster is up in {self.state.path}; take it down first: trainscale cluster down")
             self._prepare_folder(plan)
             try:
                 say(f"starting {plan.nodes} nodes")
-                births = [NodeBirth(self.state, name) for name in configuration.machines(plan)]
-                nodes = {birth.name: birth.wait_ready() for birth in births}
+                self._births = [NodeBirth(self.state, name) for name in configuration.machines(plan)]
+                nodes = {birth.name: birth.wait_ready() for birth in self._births}
                 say(f"linking {plan.rails} rails, {plan.rate}")
                 network.make_switches(nodes[FABRIC], plan)
                 linked = [node for name, node in nodes.items() if name != FABRIC]
@@ -66,11 +70,13 @@ class Cluster:
                 say("starting munge, sshd and Slurm")
                 daemons.start(self.state, linked)
                 daemons.wait_idle(self.state, nodes[HEAD], plan.node_names)
-                for birth in births:
-                    birth.let_stay()
             except BaseException:
-                end_nodes(self.state)
+                self._end()
                 raise
+            if stay:
+                for birth in self._births:
+                    birth.let_stay()
+                self._births = []
 
     def down(self) -> int:
         """End every process of the cluster, whatever state it is in; return how many sets of namespaces still ran.
@@ -81,7 +87,7 @@ class Cluster:
         if not self.state.path.is_dir():
             return 0
         with self._locked():
-            return end_nodes(self.state)
+            return self._end()
 
     def plan(self) -> ClusterPlan:
         """The plan that the cluster came up with.
@@ -154,10 +160,14 @@ class Cluster:
             network.connect(fabric, node, plan, plan.rate)
             daemons.start(self.state, [node])
             daemons.wait_idle(self.state, head, [name])
-            birth.let_stay()
         except BaseException:
             end_nodes(self.state, [name])
+            birth.collect()
             raise
+        if self._births:
+            self._births.append(birth)  # a cluster that ends with this process
+        else:
+            birth.let_stay()
 
     def status(self) -> list[NodeStatus]:
         """How every node is, by the kernel and by Slurm."""
@@ -170,6 +180,24 @@ class Cluster:
             rates = {rail: network.shown_rate(running[FABRIC], name, rail) for rail in plan.rail_names} if alive else {}
             found.append(NodeStatus(name, name in running, states.get(name, "unknown"), rates))
         return found
+
+    def _end(self) -> int:
+        ended = end_nodes(self.state)
+        for birth in self._births:
+            birth.collect()
+        self._births = []
+        return ended
+
+    def _refuse_other_files(self) -> None:
+        """Raise unless the folder is new, empty or an earlier cluster's: what is in it will be removed."""
+        own = {self.state.lock.name}
+        if self.state.plan.exists():
+            own |= {*_OWN_FOLDERS, self.state.plan.name}
+        others = sorted({entry.name for entry in self.state.path.iterdir()} - own) if self.state.path.is_dir() else []
+        if others:
+            raise ConfigurationError(
+                f"{self.state.path} holds other files, such as {others[0]}; name a folder of the cluster's own"
+            )
 
     def _prepare_folder(self, plan: ClusterPlan) -> None:
         """Empty the folder of an earlier cluster, and write keys and configuration."""
@@ -196,10 +224,8 @@ class Cluster:
             (state.etc / name).write_text(text)
 
     @contextmanager
-    def _locked(self, *, create: bool = False) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         """One command at a time; the kernel lets go of the lock when its holder dies."""
-        if create:
-            self.state.path.mkdir(parents=True, exist_ok=True)
         try:
             with FileLock(self.state.lock, timeout=0):
                 yield

@@ -27,11 +27,11 @@ ReturnToService=2
 # All nodes are one machine: believe the counts below instead of what slurmd finds.
 SlurmdParameters=config_overrides
 SelectType=select/cons_tres
-SelectTypeParameters=CR_Core
+SelectTypeParameters=CR_Core_Memory
 SchedulerParameters=bf_interval=5,sched_interval=2,batch_sched_delay=0
 MinJobAge=3600
 AccountingStorageType=accounting_storage/none
-# Ends a job that uses more memory than it asked for with --mem.
+# Ends a job that uses more memory than it asked for with --mem; without --mem it gets all of a node's.
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=2
 JobAcctGatherParams=OverMemoryKill

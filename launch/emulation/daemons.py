@@ -13,13 +13,27 @@ from launch.emulation.node import EmulationError, Node
 from launch.emulation.plan import HEAD, StateFolder
 from launch.emulation.requirements import search_path
 
+MPI_DEFAULTS = {
+    # More ranks than processors: a rank that waits must let others run. Open MPI cannot see that all nodes are one machine.
+    "OMPI_MCA_mpi_yield_when_idle": "1",
+    # With the default (put), the go-ahead for one direction waits behind the bulk of the other on the same connection, and
+    # an exchange of two nodes takes twice as long.
+    "OMPI_MCA_btl_tcp_flags": "send",
+    # Open MPI's own choice of allreduce reached half of the line rate on one rail; the ring reaches 95%.
+    "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
+    "OMPI_MCA_coll_tuned_allreduce_algorithm": "ring",
+    # The cluster's user is root by necessity.
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+}
+"""What a site keeps in openmpi-mca-params.conf. Variables of the caller win; launchers hand them on to the ranks."""
 READY_TIMEOUT_S = 60.0
 POLL_S = 0.05
 
 
 def environment(state: StateFolder) -> dict[str, str]:
     """This process's environment with what a node adds to it."""
-    return {**os.environ, "SLURM_CONF": str(state.slurm_conf), "PATH": search_path()}
+    return {**MPI_DEFAULTS, **os.environ, "SLURM_CONF": str(state.slurm_conf), "PATH": search_path()}
 
 
 def start(state: StateFolder, nodes: Sequence[Node]) -> None:

@@ -97,8 +97,10 @@ class NodeBirth:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{init.STAY}\n")
         self._process.stdin.close()
-        # Nobody waits for a process that is meant to stay; without this, Python would warn that it still runs.
-        self._process.returncode = 0
+
+    def collect(self) -> None:
+        """Take note of the end of a node that was ended, so that no zombie is left."""
+        self._process.wait()
 
 
 def find_nodes(state: StateFolder) -> dict[str, Node]:

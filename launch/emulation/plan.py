@@ -27,7 +27,7 @@ class ClusterPlan(Document):
     cpus_per_node: PositiveInt
     """Processors that Slurm believes each node to have."""
     memory_mb: PositiveInt
-    """Memory that Slurm believes each node to have, in MiB."""
+    """Memory that Slurm believes each node to have, in MiB; all nodes really share the memory of one machine."""
 
     @property
     def node_names(self) -> list[str]:
