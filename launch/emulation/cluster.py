@@ -37,7 +37,7 @@ class Cluster:
     """The emulated cluster whose state lies in one folder. All methods need root."""
 
     def __init__(self, folder: Path) -> None:
-        self.state = StateFolder(folder.absolute())
+        self.state = StateFolder(folder.resolve())
         self._births: list[NodeBirth] = []
 
     def up(self, plan: ClusterPlan, *, stay: bool = True, say: Callable[[str], None] = lambda _: None) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -31,7 +32,7 @@ def until(condition: Callable[[], object], timeout_s: float = 60.0) -> None:
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, "the condition was never met"
-        time.sleep(0.05)
+        time.sleep(0.01)
 
 
 def output(cluster: Cluster, node: str, *command: str, timeout_s: float = 60.0, environment: dict[str, str] | None = None) -> str:
@@ -243,13 +244,19 @@ def test_the_command_goes_up_and_down_again(tmp_path: Path, new_cluster: object)
 
 def test_a_killed_command_leaves_nothing_running(tmp_path: Path, new_cluster: object) -> None:
     cluster = Cluster(tmp_path / "lab")
-    for stage in (1, 4, 9):  # killed after so many of its nodes are there
+    stages: list[Callable[[], object]] = [
+        lambda: len(find_nodes(cluster.state)) >= 1,
+        lambda: len(find_nodes(cluster.state)) >= 9,
+        lambda: (cluster.state.log / "start-munged-head.log").exists(),
+    ]
+    for reached in stages:
+        shutil.rmtree(cluster.state.log, ignore_errors=True)
         command = [PYTHON, "-m", "launch.cli", "cluster", "up", "--nodes", "8", "--state", str(cluster.state.path)]
         up = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        until(lambda stage=stage, up=up: len(find_nodes(cluster.state)) >= stage or up.poll() is not None)
+        until(reached)
         up.send_signal(signal.SIGKILL)
         up.wait()
-        until(lambda: processes_of(cluster) == [])
+        until(lambda: processes_of(cluster) == [], timeout_s=20)
     assert cluster.down() == 0
     done = trainscale("cluster", "up", "--nodes", "2", "--state", str(cluster.state.path))
     try:
