@@ -85,7 +85,7 @@ class Cluster:
         """
         self._need_root()
         if not self.state.path.is_dir():
-            return 0
+            return self._end()  # somebody deleted the folder; the processes may be there all the same
         with self._locked():
             return self._end()
 

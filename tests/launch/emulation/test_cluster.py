@@ -215,6 +215,13 @@ def test_the_host_stays_as_it_was_and_no_process_is_left(new_cluster: Callable[[
     assert cluster.down() == 0
 
 
+def test_a_cluster_whose_folder_was_deleted_can_be_ended(new_cluster: Callable[[int], Cluster]) -> None:
+    cluster = new_cluster(1)
+    shutil.rmtree(cluster.state.path)
+    assert cluster.down() == 3
+    assert processes_of(cluster) == []
+
+
 def test_the_command_goes_up_and_down_again(tmp_path: Path, new_cluster: object) -> None:
     state = ["--state", str(tmp_path / "lab")]
     cluster = Cluster(tmp_path / "lab")
