@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from launch.emulation import inside_emulated_node
 from results.yaml_file import ConfigurationError
 
 
@@ -46,6 +47,8 @@ class Job:
     one_host: bool = False
     """All nodes are emulated on this host."""
     cores_per_rank: int = 1
+    bind: bool = field(default_factory=lambda: not inside_emulated_node())
+    """Bind each rank to cores of its own; emulated nodes share the cores of one machine, where binding would pile ranks up."""
     available_cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
     def check(self) -> None:

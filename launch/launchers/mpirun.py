@@ -26,6 +26,8 @@ class Mpirun:
         if job.one_host:
             # Emulated nodes share one host: its slots say nothing, and a rank must not be bound where another one is.
             tokens += ["--host", f"localhost:{job.ranks}", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+        elif not job.bind:
+            tokens += ["--map-by", f"ppr:{job.ranks_per_node}:node:OVERSUBSCRIBE", "--bind-to", "none"]
         elif job.ranks > 1:
             tokens += ["--map-by", f"ppr:{job.ranks_per_node}:node:PE={job.cores_per_rank}", "--bind-to", "core"]
         for name in sorted(job.environment):
