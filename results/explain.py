@@ -28,8 +28,9 @@ def sentence(curve: Curve, row: Row, comparison: Comparison | None) -> str:
     gains = [f"{-value:.0f} by {name}" for name, value in comparison.points.items() if value <= -NOTHING_LOST_POINTS]
     won = f" (and {', '.join(gains)} won)" if gains else ""
     whole, part = f"{lost:.0f}", f"{points:.0f}"
-    share = f"{part} of the {whole} points lost" if points < lost and part != whole else f"{part} points lost"
-    return f"{reached}: {share}{won} are {cause}: {_detail(cause, base, row, curve)}."
+    share = f"{part} of the {whole} points lost" if points < lost and part != whole else f"{part} point{'s' * (part != '1')} lost"
+    verb = "is" if part == "1" else "are"
+    return f"{reached}: {share}{won} {verb} {cause}: {_detail(cause, base, row, curve)}."
 
 
 def base_sentence(curve: Curve) -> str:

@@ -49,7 +49,7 @@ class Verdict:
 def judge(workload: str, global_batch_size: int, epochs: Sequence[float], mlperf_round: str = DEFAULT_ROUND) -> Verdict | None:
     """Set the epochs to target of repeated runs beside the reference; None where MLPerf has none for the workload.
 
-    Fewer than three runs are never called suspicious: the rules judge five.
+    Fewer than three runs are never called suspicious (the rules judge five), nor is a batch smaller than any of the reference.
     """
     if not epochs:
         return None
@@ -58,7 +58,12 @@ def judge(workload: str, global_batch_size: int, epochs: Sequence[float], mlperf
         return None
     how, point = _at(points, global_batch_size)
     enough = len(epochs) >= FEWEST_FOR_OLYMPIC
-    suspicious = enough and point is not None and mean_of_sorted(sorted(epochs)) < point.least_epochs
+    suspicious = (
+        enough
+        and how in ("reference", "interpolated")
+        and point is not None
+        and mean_of_sorted(sorted(epochs)) < point.least_epochs
+    )
     return Verdict(mlperf_round, how, point, suspicious)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -37,8 +38,6 @@ def command(
 
     Failed runs are shown and not counted; what can't be used is named with the reason.
     """
-    import importlib
-
     from results.archive import load
     from results.report.build import build_report
 
@@ -50,7 +49,7 @@ def command(
 
         text = terminal.render(report, color=output_path is None and sys.stdout.isatty())
     else:
-        text = importlib.import_module(f"results.report.{format_name}").render(report)
+        text = str(importlib.import_module(f"results.report.{format_name}").render(report))
     _put(text, output_path)
     if html_path:
         from results.report import html

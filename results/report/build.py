@@ -146,13 +146,14 @@ def _rcp(curve: Curve, row: Row) -> tuple[Verdict | None, str]:
         return None, "no reference" if epochs else "target missed"
     if verdict.point is None:
         return verdict, f"{DEFAULT_ROUND} has no reference for so large a batch"
-    how = {"reference": "", "interpolated": " (interpolated)"}.get(
-        verdict.how, f" (at {verdict.point.global_batch_size}, the smallest)"
-    )
+    epochs_there = f"{verdict.point.mean_epochs:.1f} epochs in {DEFAULT_ROUND}"
+    if verdict.how == "smaller than any reference batch":
+        return verdict, f"{epochs_there} at {verdict.point.global_batch_size}, the smallest reference batch"
+    how = " (interpolated)" if verdict.how == "interpolated" else ""
     if not verdict.suspicious:
-        return verdict, f"{verdict.point.mean_epochs:.1f} epochs in {DEFAULT_ROUND}{how}"
+        return verdict, epochs_there + how
     least = f"a mean below {verdict.point.least_epochs:.1f} is faster than chance allows"
-    return verdict, f"SUSPICIOUSLY FAST: {verdict.point.mean_epochs:.1f} epochs in {DEFAULT_ROUND}{how}; {least}"
+    return verdict, f"SUSPICIOUSLY FAST against {epochs_there}{how}: {least}"
 
 
 def _run(number: int, run: Run, curve: str) -> RunContent:

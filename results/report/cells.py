@@ -53,12 +53,17 @@ def percent(value: float | None) -> str:
 
 def between(low: float | None, high: float | None) -> str:
     """An interval of factors."""
-    return NONE if low is None or high is None else f"{low:.2f}–{high:.2f}"
+    return NONE if low is None or high is None else f"{low:.2f}–{high:.2f}".replace("inf", "∞")
 
 
 def epochs(row: RowContent) -> str:
     """Mean epochs to target."""
     return NONE if row.epochs is None else f"{row.epochs:.1f}".removesuffix(".0")
+
+
+def nodes(number: int) -> str:
+    """A number of nodes in words."""
+    return f"{number} node{'s' * (number != 1)}"
 
 
 def whole(value: int | None) -> str:
@@ -144,8 +149,14 @@ def causes(curve: CurveContent) -> list[str]:
     return list(dict.fromkeys(cause for row in curve.rows for cause in row.points))
 
 
-def points_table(curve: CurveContent) -> Table:
-    """Points of efficiency lost by cause."""
+SHORT_CAUSES = {
+    "input wait": "input", "exposed communication": "comm.", "evaluation": "eval", "checkpoints and logging": "ckpt+log",
+    "other overhead": "other",
+}  # fmt: skip
+
+
+def points_table(curve: CurveContent, *, short: bool = False) -> Table:
+    """Points of efficiency lost by cause; `short` headers for narrow places."""
     shown = causes(curve)
     rows = [
         [whole(row.nodes), whole(row.global_batch_size), points(sum(row.points.values()))]
@@ -153,7 +164,8 @@ def points_table(curve: CurveContent) -> Table:
         for row in compared(curve)
         if row.points
     ]
-    return Table(["nodes", "global", "lost", *shown], rows)
+    names = [SHORT_CAUSES.get(cause, cause) for cause in shown] if short else shown
+    return Table(["nodes", "global", "lost", *names], rows)
 
 
 def points(value: float | None) -> str:

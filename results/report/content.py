@@ -219,6 +219,7 @@ FOOTNOTES = [
     "(without the fastest and the slowest run) of three runs or more, the plain mean (marked p) of fewer.",
     "Intervals are 95%: of the mean by Yuen's trimmed mean (four runs or more), of a speedup by bootstrap over the runs of both "
     "ends (three or more). With fewer than six runs they are rough, the bootstrap's tends to be too narrow.",
-    "A speedup is a ratio of two scores. Images/s are total samples over total seconds of training. Efficiency is the throughput "
-    "speedup over the ideal one.",
+    "A speedup is a ratio of two scores. Images/s are total samples over total seconds of training. Efficiency (eff.) is the "
+    "throughput speedup over the ideal one; eval is evaluation's share of the time to train.",
+    "Local and global: batch size of one rank and of all.",
 ]

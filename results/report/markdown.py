@@ -40,7 +40,7 @@ def _curve(curve: CurveContent) -> list[str]:
         parts += ["Speedup = throughput x epochs x overhead; and its upper bounds:", _table(cells.factor_table(curve))]
         if cells.causes(curve):
             parts += ["Points of efficiency lost, by cause:", _table(cells.points_table(curve))]
-    sentences = [f"- {row.nodes} node{'s' * (row.nodes > 1)}: {_escape(row.sentence)}" for row in curve.rows if row.sentence]
+    sentences = [f"- {cells.nodes(row.nodes)}: {_escape(row.sentence)}" for row in curve.rows if row.sentence]
     parts += ["\n".join(sentences)] if sentences else []
     parts += ["Epochs to target beside MLPerf's reference convergence points:", _table(cells.convergence_table(curve))]
     return parts

@@ -28,12 +28,12 @@ def render(report: Report, *, color: bool = False, width: int = WIDTH) -> str:
     for rails in report.rails:
         console.print()
         console.print(Text(f"{rails.title}: speedups side by side", style="bold"))
-        _table(console, cells.rail_table(rails))
+        print_table(console, cells.rail_table(rails))
     for content in report.scale_up:
         console.print()
         console.print(Text(f"Beside: {content.title} [{content.kind}]", style="bold"))
         if content.rows:
-            _table(console, cells.scale_up_table(content))
+            print_table(console, cells.scale_up_table(content))
         console.print(Text(content.remark or f"Source: {content.source}", style="dim"))
     _not_counted(console, report)
     if report.curves:
@@ -47,25 +47,27 @@ def _curve(console: Console, curve: CurveContent) -> None:
     console.print()
     console.print(Text(curve.title, style="bold"))
     console.print(Text(curve.base_sentence, style="" if curve.has_base else "yellow"))
-    _table(console, cells.scaling_table(curve).without("throughput"))  # it stands in the next table, and 100 columns are full
+    print_table(
+        console, cells.scaling_table(curve).without("throughput")
+    )  # it stands in the next table, and 100 columns are full
     if cells.compared(curve):
         console.print("Speedup = throughput x epochs x overhead; and its upper bounds:")
-        _table(console, cells.factor_table(curve))
+        print_table(console, cells.factor_table(curve))
         if cells.causes(curve):
             console.print("Points of efficiency lost, by cause:")
-            _table(console, cells.points_table(curve))
+            print_table(console, cells.points_table(curve, short=True))
     for row in curve.rows:
         if row.sentence:
-            console.print(Text(f"  {row.nodes} nodes: {row.sentence}" if row.nodes > 1 else f"  1 node: {row.sentence}"))
+            console.print(Text(f"  {cells.nodes(row.nodes)}: {row.sentence}"))
         if row.rcp_suspicious:
-            console.print(Text(f"  {row.nodes} nodes: epochs {cells.epochs(row)}: {row.rcp_note}", style="yellow"))
+            console.print(Text(f"  {cells.nodes(row.nodes)}, {cells.epochs(row)} epochs: {row.rcp_note}", style="yellow"))
 
 
 def _not_counted(console: Console, report: Report) -> None:
     if report.not_counted:
         console.print()
         console.print(Text(f"Shown and not counted: {len(report.not_counted)} runs", style="bold"))
-        _table(console, cells.not_counted_table(report, LONGEST_LIST))
+        print_table(console, cells.not_counted_table(report, LONGEST_LIST))
         _more(console, len(report.not_counted))
     if report.problems:
         console.print()
@@ -80,7 +82,8 @@ def _more(console: Console, number: int) -> None:
         console.print(Text(f"  … and {number - LONGEST_LIST} more; --json lists all", style="dim"))
 
 
-def _table(console: Console, table: cells.Table) -> None:
+def print_table(console: Console, table: cells.Table) -> None:
+    """Print a table; numbers are never cut or wrapped."""
     shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
     for number, header in enumerate(table.headers):
         text = number < table.left or header in ("verdict", "why", "reference")
