@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from launch.interconnect import Interconnect
 from results import nccl_log, rails
 from results.model import write_atomically
 from results.rails import AskedRails
 from results.record import RailEvidence, RunRecord
 from results.rundir import RunDirectory
+
+
+def asked_rails(interconnect: Interconnect) -> AskedRails:
+    """The devices that a configuration names, and the counters that tell about them."""
+    by_port = interconnect.kind in ("infiniband", "roce")
+    return AskedRails(source="infiniband-port-counters" if by_port else "interface-counters", devices=interconnect.devices)
 
 
 def add_evidence(run_dir: RunDirectory, asked: AskedRails) -> RailEvidence:

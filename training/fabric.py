@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import faulthandler
 import math
 import platform
 import statistics
@@ -39,18 +40,20 @@ def main() -> None:
     parser.add_argument(
         "--seconds", type=float, required=True, help="about how long to measure each size (at least 3 iterations)"
     )
+    parser.add_argument("--stall", type=float, required=True, help="end with a traceback when one size takes this much longer")
     options = parser.parse_args()
+    watch(options.stall)
     torch.set_num_threads(1)
     started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     before = rails.node_counters()
-    point_to_point, mpi = measure_point_to_point(options.largest, options.seconds)
+    point_to_point, mpi = measure_point_to_point(options.largest, options.seconds, options.stall)
 
     import horovod.torch as hvd
 
     hvd.init()
     hosts: list[str] = hvd.allgather_object(platform.node())
     sizes = list(allreduce_sizes(options.smallest, options.largest))
-    points = measure_allreduce(hvd, sizes, options.seconds)
+    points = measure_allreduce(hvd, sizes, options.seconds, options.stall)
     hvd.barrier()
     samples = hvd.allgather_object((before, rails.node_counters()))
     if hvd.rank() == 0:
@@ -69,6 +72,15 @@ def main() -> None:
         )
         write_atomically(options.out, measurement.model_dump_json(indent=1) + "\n")
     hvd.shutdown()
+    faulthandler.cancel_dump_traceback_later()
+
+
+def watch(limit_s: float) -> None:
+    """End this process, and by the launcher all ranks, with a traceback unless this is called again within the limit.
+
+    A peer that died or a rail that was cut makes MPI wait for ever.
+    """
+    faulthandler.dump_traceback_later(limit_s, exit=True)
 
 
 def allreduce_sizes(smallest_bytes: int, largest_bytes: int) -> Iterator[int]:
@@ -80,7 +92,7 @@ def allreduce_sizes(smallest_bytes: int, largest_bytes: int) -> Iterator[int]:
     yield largest_bytes
 
 
-def measure_allreduce(hvd: Any, sizes_bytes: list[int], seconds: float) -> list[AllreducePoint]:
+def measure_allreduce(hvd: Any, sizes_bytes: list[int], seconds: float, stall_s: float) -> list[AllreducePoint]:
     """Time in-place averages of float32 tensors, as training makes them; every rank returns the same points.
 
     Raises:
@@ -90,6 +102,7 @@ def measure_allreduce(hvd: Any, sizes_bytes: list[int], seconds: float) -> list[
     whole = torch.full((max(sizes_bytes) // 4,), float(hvd.rank() + 1), device=device)
     points = []
     for size in sizes_bytes:
+        watch(stall_s + seconds)
         tensor = whole[: size // 4]
         once = _allreduce(hvd, tensor, f"fabric.{size}", device)
         hvd.barrier()
@@ -113,7 +126,7 @@ def measure_allreduce(hvd: Any, sizes_bytes: list[int], seconds: float) -> list[
     return points
 
 
-def measure_point_to_point(largest_bytes: int, seconds: float) -> tuple[list[PointToPoint], str]:
+def measure_point_to_point(largest_bytes: int, seconds: float, stall_s: float) -> tuple[list[PointToPoint], str]:
     """Measure pairs of ranks one after the other, and return what rank 0 needs to know, with MPI's name.
 
     The first pair between nodes and the first inside one get all sizes; every further pair of neighbouring nodes gets a
@@ -129,6 +142,7 @@ def measure_point_to_point(largest_bytes: int, seconds: float) -> tuple[list[Poi
     found = []
     for pair, is_first in _pairs(hosts):
         for size in sizes if is_first else [LATENCY_BYTES, min(NEIGHBOUR_BYTES, largest_bytes)]:
+            watch(stall_s + 2 * seconds)
             point = _between(world, pair, hosts, size, seconds) if world.rank in pair else None
             _wait_quietly(world)
             if pair[0] == 0:

@@ -1,0 +1,162 @@
+"""Measure the path that training will use, with the launcher, the environment and the libraries that training uses."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from launch.emulation import inside_emulated_node
+from launch.interconnect import Interconnect, load_interconnect
+from launch.job import Host, Job, passed_on
+from launch.launchers import get_launcher
+from launch.rails import asked_rails
+from launch.show import Display
+from launch.supervise import supervise
+from results import rails
+from results.fabric import Expectation, FabricMeasurement, FabricResult, allreduce_fit
+from results.model import write_atomically
+from results.rates import parse_rate
+from results.rundir import RunDirectory
+from results.yaml_file import ConfigurationError
+
+STALL_S = 120
+"""Ranks end when one size takes longer than this beyond what was asked for: a dead peer or a cut rail."""
+
+
+class FabricError(Exception):
+    """The measurement did not come to its end; the message names the log and its last line."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FabricRequest:
+    """What to measure, and where."""
+
+    interconnect: str
+    launcher: str
+    hosts: list[str]
+    """`NAME` or `NAME:SLOTS`; empty: the surrounding allocation, or this host."""
+    ranks_per_node: int
+    smallest_bytes: int
+    largest_bytes: int
+    seconds_per_size: float
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes that hosts or the allocation make."""
+        return len(self.hosts) or int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+
+
+def expectation(share: str | None, line_rate: str | None, interconnect: Interconnect) -> Expectation | None:
+    """The acceptance check of `--expect 90% --line-rate 100gbit`; the rate of the interconnect configuration by default.
+
+    Raises:
+        ConfigurationError: no percentage, or no line rate to take a share of.
+    """
+    if share is None:
+        if line_rate is not None:
+            raise ConfigurationError("--line-rate does nothing without --expect, for example --expect 90%")
+        return None
+    number = share.strip().removesuffix("%")
+    try:
+        part = float(number) / 100
+    except ValueError:
+        part = 0.0
+    if not 0 < part <= 1 or not share.strip().endswith("%"):
+        raise ConfigurationError(f"--expect {share}: write a percentage of the line rate, for example 90%")
+    if line_rate is not None:
+        rate = parse_rate(line_rate)
+    elif interconnect.rate_gbit_per_s is not None:
+        rate = interconnect.rate_gbit_per_s * 1e9
+    else:
+        raise ConfigurationError(f"{interconnect.name} states no line rate; add --line-rate, for example --line-rate 100gbit")
+    return Expectation(share=part, line_rate_bits_per_s=rate, rails=max(1, interconnect.rails))
+
+
+def make_job(request: FabricRequest, interconnect: Interconnect, out: Path) -> Job:
+    """The launch of a measurement that rank 0 writes to `out`.
+
+    Raises:
+        ConfigurationError: malformed hosts, fewer than two ranks, or more than fit.
+    """
+    ranks = request.nodes * request.ranks_per_node
+    if ranks < 2:
+        raise ConfigurationError("a fabric has at least two ranks; name hosts with --host, or ask for --ranks-per-node 2")
+    options = {
+        "smallest": request.smallest_bytes,
+        "largest": request.largest_bytes,
+        "seconds": request.seconds_per_size,
+        "stall": STALL_S,
+    }
+    tokens = [sys.executable, "-m", "training.fabric", str(out)]
+    for name, value in options.items():
+        tokens += [f"--{name}", str(value)]
+    job = Job(
+        tokens=tokens,
+        ranks=ranks,
+        ranks_per_node=request.ranks_per_node,
+        hosts=[Host.parse(host, request.ranks_per_node) for host in request.hosts],
+        environment={**passed_on(os.environ), "OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", **interconnect.environment()},
+        one_host=request.nodes == 1 and not request.hosts,
+    )
+    job.check()
+    return job
+
+
+def measure(request: FabricRequest, expected: Expectation | None, folder: Path, display: Display) -> FabricResult:
+    """Measure, judge the rails, and write `fabric.json` and `command.json` into `folder`.
+
+    Raises:
+        ConfigurationError: it cannot be started.
+        FabricError: the ranks failed.
+    """
+    from results import nccl_log
+
+    interconnect = load_interconnect(request.interconnect)
+    launcher = get_launcher(request.launcher)
+    run_dir = RunDirectory(folder)
+    out = folder / "measurement.json"
+    job = make_job(request, interconnect, out)
+    run_dir.launcher_log.parent.mkdir(parents=True, exist_ok=True)
+    command, environment = launcher.command(job), launcher.environment(job)
+    write_atomically(run_dir.command, json.dumps({"tokens": command, "environment": environment}, indent=1) + "\n")
+    outcome = supervise(command, environment, run_dir, display)
+    log = run_dir.launcher_log.read_text(encoding="utf-8", errors="replace").splitlines()
+    if outcome.exit_status != 0 or not out.exists():
+        raise FabricError(f"the measurement ended with status {outcome.exit_status}: {_cause(log)}; log: {run_dir.launcher_log}")
+    measurement = FabricMeasurement.model_validate_json(out.read_text(encoding="utf-8"))
+    asked = asked_rails(interconnect)
+    result = FabricResult(
+        interconnect=interconnect.name,
+        emulated_nodes=inside_emulated_node(),
+        command=command,
+        asked=asked,
+        measurement=measurement,
+        evidence=rails.judge(
+            asked=asked,
+            before=measurement.before,
+            after=measurement.after,
+            least_exchange_bytes=measurement.least_exchange_bytes,
+            nccl=nccl_log.read(log),
+        ),
+        fit=allreduce_fit(measurement),
+        expectation=expected,
+    )
+    write_atomically(folder / "fabric.json", result.model_dump_json(indent=1) + "\n")
+    out.unlink()
+    return result
+
+
+def new_folder(runs: Path, interconnect: str) -> Path:
+    """A folder of its own for one measurement, beside the runs: `runs/fabric/edr-2-20261201-120000`."""
+    stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
+    return (runs / "fabric" / f"{Path(interconnect).stem}-{stamp}").absolute()
+
+
+def _cause(log: list[str]) -> str:
+    """The line of a log that most likely says why: the last exception or error, else the last line."""
+    telling = [line for line in log if "Error" in line or "error" in line or "Timeout" in line]
+    return (telling or [line for line in log if line.strip()] or ["no output"])[-1].strip()
