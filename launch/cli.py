@@ -13,12 +13,15 @@ COMMANDS = {
     "status": "what runs, what failed and why, what is left",
     "resume": "go on with a run that was interrupted",
     "report": "the scale-out comparison of finished runs",
+    "compare": "two systems, two interconnects or two dates, with a verdict",
+    "check": "MLPerf's compliance checker on a run, and what a submission lacks",
+    "import": "bring runs and MLPerf logs from elsewhere into a folder of runs",
     "data": "prepare data sets",
     "fabric": "bandwidth and latency of the path that training will use",
     "cluster": "a real Slurm cluster of emulated nodes, on this machine",
     "doctor": "what is missing here and the command that brings it",
 }
-"""Name and one-line help. Each command is `command` in the module `launch.commands.<name>`."""
+"""Name and one-line help. Each command is `command` in the module `launch.commands.<name>` (`import_`: Python keeps `import`)."""
 
 
 class LazyGroup(click.Group):
@@ -30,7 +33,8 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"launch.commands.{cmd_name.replace('-', '_')}")
+        name = "import_" if cmd_name == "import" else cmd_name.replace("-", "_")
+        module = importlib.import_module(f"launch.commands.{name}")
         command: click.Command = module.command
         return command
 

@@ -43,7 +43,7 @@ def base_sentence(curve: Curve) -> str:
             command = f"the log of {series.system} on 1 node"
         smallest = min(row.nodes for row in curve.rows)
         return f"Base case missing: no run on 1 node (the smallest has {smallest}), so no speedups. Add: {command}"
-    ranks = f", {base.ranks} ranks" if base.ranks else ""
+    ranks = f", {base.ranks} rank{'s' * (base.ranks != 1)}" if base.ranks else ""
     if base.score.kind == "void":
         return f"Base case: 1 node{ranks}: void, {base.score.why_void}; no speedups."
     rate = f", {base.samples_per_s:,.0f} images/s" if base.samples_per_s else ""

@@ -77,10 +77,17 @@ def read_log(path: Path, keys: Collection[str] = ()) -> ParsedLog:
     Raises:
         OSError: the file cannot be read.
     """
+    return parse_log(read_bytes(path), keys)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Bytes of a log file, unpacked if it is gzip.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
     data = path.read_bytes()
-    if data[:2] == b"\x1f\x8b":
-        data = _gunzip(data)
-    return parse_log(data, keys)
+    return _gunzip(data) if data[:2] == b"\x1f\x8b" else data
 
 
 def parse_log(data: bytes, keys: Collection[str] = ()) -> ParsedLog:
@@ -183,6 +190,7 @@ class MlperfLogWriter:
     def __init__(self, mllog_path: Path, mll_path: Path) -> None:
         self._mllog: TextIO = mllog_path.open("a", encoding="utf-8", buffering=1)
         self._mll: TextIO = mll_path.open("a", encoding="utf-8", buffering=1)
+        self._renamed: set[str] = set()
 
     def event(self, key: str, value: Any = None, **metadata: Any) -> None:
         """A point in time, such as a setting or an accuracy."""
@@ -215,6 +223,10 @@ class MlperfLogWriter:
             fields = {"namespace": "", "time_ms": time_ms, "event_type": event_type, "key": key, "value": value}
             self._mllog.write(f":::MLLOG {_json({**fields, 'metadata': metadata})}\n")
         old_key = V06_NAMES.get(key, key)
+        if old_key in V06_NAMES.values():
+            if old_key in self._renamed:
+                return  # v0.6 wants it once, whichever of its later names came first
+            self._renamed.add(old_key)
         self._mll.write(f":::MLL {time_ms / 1000:.3f} {old_key}: {_json({'value': value, 'metadata': metadata})}\n")
 
 

@@ -86,7 +86,9 @@ def a_record(
         for n in range(1, epochs + 1)
     ]  # fmt: skip
     metrics = dict(settings.quality_target)
-    last = EvaluationFigures(epoch=epochs, samples=50_000, seconds_s=4.0, elapsed_s=minutes * 60, metrics=metrics, reached=finished)
+    last = EvaluationFigures(
+        epoch=epochs, samples=50_000, seconds_s=4.0, elapsed_s=minutes * 60, metrics=metrics, reached=finished
+    )
     devices = [("mlx5_0:1", 10**12), ("mlx5_1:1", 10**12 if interconnect.endswith("-2") else 10**6)]
     return RunRecord(
         spec=spec, status=status, started_at="2026-01-05T10:00:00Z", stopped_at="2026-01-05T13:00:00Z",  # type: ignore[arg-type]
