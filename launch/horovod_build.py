@@ -51,7 +51,7 @@ def cxx_standard() -> str:
     standards = re.findall(r"-std=c\+\+(\d\d)", source)
     if not standards:
         raise SystemExit(f"torch {metadata.version('torch')} does not say which C++ standard it needs")
-    return max(standards)
+    return str(max(standards))
 
 
 def patch_sources(source: Path, standard: str) -> None:

@@ -13,7 +13,7 @@ from results.yaml_file import ConfigurationError
 
 
 def save(run_dir: RunDirectory, state: dict[str, Any], *, best: bool) -> None:
-    """Write `state` as the latest checkpoint, and as the best when it is; tensors, numbers, strings and bytes only."""
+    """Write `state` as the latest checkpoint, and as the best when it is; tensors, numbers and strings only."""
     folder = run_dir.checkpoints
     folder.mkdir(exist_ok=True)
     partial = folder / ".latest.partial"
@@ -40,6 +40,6 @@ def load(path: Path) -> dict[str, Any]:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:
         raise ConfigurationError(
-            f"{path}: not a readable checkpoint ({str(error).splitlines()[0]}); delete it to start this run again"
+            f"{path}: not a readable checkpoint ({type(error).__name__}); delete it to start this run again"
         ) from error
     return state

@@ -106,6 +106,8 @@ class _Fp16(_Dense):
 
 
 class _HorovodOptimizer(DistributedOptimizer):
+    inner: Any
+
     def __init__(self, wrapped: Any) -> None:
         self.inner = wrapped
 

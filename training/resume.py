@@ -17,7 +17,7 @@ from training.trainer import Progress, Trainer
 
 def save(trainer: Trainer) -> None:
     """Write the latest checkpoint, and the best when the last evaluation was; collective."""
-    own = {"pipeline": trainer.source.state(), "random": torch.get_rng_state()}
+    own = {"pipeline": trainer.source.state().hex(), "random": torch.get_rng_state()}
     ranks = trainer.communicator.gather_objects(own)
     if trainer.communicator.rank != 0:
         return
@@ -70,7 +70,7 @@ def _restore(trainer: Trainer, state: dict[str, Any]) -> None:
     if trainer.precision.scaler:
         trainer.precision.scaler.load_state_dict(state["scaler"])
     own = ranks[trainer.communicator.rank]
-    trainer.source.restore(own["pipeline"])
+    trainer.source.restore(bytes.fromhex(own["pipeline"]))
     torch.set_rng_state(own["random"])
     trainer.progress = _from_json(state["progress"])
     for account, seconds_s in state["accounts_s"].items():

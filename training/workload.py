@@ -155,7 +155,8 @@ class Workload(ABC):
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Parameters with weight decay, and those without: biases and normalisation (Goyal et al., arXiv 1706.02677, 5.3)."""
-        decayed, undecayed = [], []
+        decayed: list[nn.Parameter] = []
+        undecayed: list[nn.Parameter] = []
         for parameter in model.parameters():
             if parameter.requires_grad:
                 (undecayed if parameter.ndim <= 1 else decayed).append(parameter)

@@ -13,7 +13,9 @@ NAMES = ("mpirun", "local", "srun", "horovodrun")
 class Launcher(Protocol):
     """One way to start ranks."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """As the user calls it."""
 
     def command(self, job: Job) -> list[str]:
         """The tokens to execute; nothing is started or looked up."""

@@ -42,8 +42,12 @@ def prepare(root: Path) -> Path:
     return manifest
 
 
-def _write_images(root: Path) -> None:
-    from PIL import Image
+def load_verified() -> tuple[np.ndarray, np.ndarray]:
+    """Pixels [1797, 8, 8], 0 to 16, and labels [1797].
+
+    Raises:
+        RuntimeError: the installed scikit-learn ships other digits.
+    """
     from sklearn.datasets import load_digits
 
     digits = load_digits()
@@ -52,6 +56,13 @@ def _write_images(root: Path) -> None:
     digest = hashlib.sha256(pixels.tobytes() + labels.tobytes()).hexdigest()
     if digest != SOURCE_SHA256:
         raise RuntimeError(f"scikit-learn's digits have digest {digest}, expected {SOURCE_SHA256}")
+    return pixels, labels
+
+
+def _write_images(root: Path) -> None:
+    from PIL import Image
+
+    pixels, labels = load_verified()
     for index, (image, label) in enumerate(zip(pixels, labels, strict=True)):
         split = "val" if index % HELD_OUT_EVERY == 0 else "train"
         folder = root / split / str(label)

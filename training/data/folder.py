@@ -69,9 +69,12 @@ def list_split(root: Path, split: str) -> ImageList:
     return ImageList(root=root, classes=classes, files=files, labels=labels, sizes_bytes=sizes_bytes)
 
 
-def write_manifest(root: Path, name: str) -> Path:
-    """Record name and size of every image, and which of them cannot be read, in ROOT/manifest.json; returns its path."""
-    splits = [list_split(root, split) for split in ("train", "val")]
+def write_manifest(root: Path, name: str, splits: Iterable[ImageList] | None = None) -> Path:
+    """Record name and size of every image, and which of them cannot be read, in ROOT/manifest.json; returns its path.
+
+    `splits` are the lists of images where they do not lie in class folders.
+    """
+    splits = [list_split(root, split) for split in ("train", "val")] if splits is None else list(splits)
     document = {
         "name": name,
         "files": {file: size for images in splits for file, size in zip(images.files, images.sizes_bytes, strict=True)},
