@@ -5,6 +5,7 @@ What cannot be used is named with its reason, and the rest goes on.
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -83,9 +84,10 @@ def load_record(path: Path) -> RunRecord:
     """
     data = path.read_bytes()
     try:
-        return RunRecord.model_validate_json(data)
+        record = RunRecord.model_validate_json(data)
     except ValidationError as error:
         return _second_try(data, error)
+    return record if record.schema_version == SCHEMA_VERSION else _second_try(data, None)
 
 
 def migrate(document: dict[str, Any]) -> dict[str, Any]:
@@ -101,7 +103,7 @@ MIGRATIONS: dict[int, Callable[[dict[str, Any]], dict[str, Any]]] = {}
 """Schema version of an older record: the step that makes it one of the next version."""
 
 
-def _second_try(data: bytes, error: ValidationError) -> RunRecord:
+def _second_try(data: bytes, error: ValidationError | None) -> RunRecord:
     """Migrate what is older; name what is newer or broken."""
     try:
         document = from_json(data)
@@ -119,6 +121,8 @@ def _second_try(data: bytes, error: ValidationError) -> RunRecord:
             return RunRecord.model_validate(migrate(document))
         except ValidationError as later:
             error = later
+    if error is None:
+        raise UnusableRecord(f"schema version {version} is unknown")
     fault = error.errors()[0]
     where = ".".join(str(part) for part in fault["loc"])
     raise UnusableRecord(f"not a valid run record: {where}: {fault['msg']}") from None
@@ -127,8 +131,9 @@ def _second_try(data: bytes, error: ValidationError) -> RunRecord:
 def _take(path: Path, *, named: bool, archive: Archive, table: SettingsTable, systems: dict[Path, SystemFile]) -> None:
     try:
         if path.name == RECORD:
-            run = run_of_record(load_record(path), path.parent, table)
-            archive.runs.append(run)
+            record = load_record(path)
+            _plausible(record)
+            archive.runs.append(run_of_record(record, path.parent, table))
         elif path.name == SPEC:
             archive.without_record.append(path.parent)
         elif path.name.startswith("fabric") and path.suffix == ".json":
@@ -141,6 +146,23 @@ def _take(path: Path, *, named: bool, archive: Archive, table: SettingsTable, sy
         archive.problems.append(Problem(path, str(problem)))
     except OSError as problem:
         archive.problems.append(Problem(path, f"cannot be read: {problem.strerror or problem}"))
+
+
+def _plausible(record: RunRecord) -> None:
+    """Refuse figures that no run can have, before they enter a score.
+
+    Raises:
+        UnusableRecord: naming the figure.
+    """
+    time_s = record.time_to_train_s
+    if record.status == "finished" and (time_s is None or not 0 < time_s < math.inf):
+        raise UnusableRecord(f"finished, with a time to train of {time_s} s")
+    if record.status == "finished" and not record.epochs_to_target:
+        raise UnusableRecord("finished, but no evaluation reached the target")
+    if record.status == "finished" and any(math.isnan(value) for value in record.evaluations[-1].metrics.values()):
+        raise UnusableRecord("finished, but the last accuracy is not a number")
+    if record.stopped_at < record.started_at:
+        raise UnusableRecord(f"the clock jumps: stopped {record.stopped_at}, before it started {record.started_at}")
 
 
 def _system_file(log: Path, known: dict[Path, SystemFile]) -> SystemFile:

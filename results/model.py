@@ -10,9 +10,13 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Document(BaseModel):
-    """An immutable document: an unknown key is an error, never ignored."""
+    """An immutable document: an unknown key is an error, never ignored.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    NaN and infinity, as in the loss of a run that failed for it, are written as the strings "NaN" and "Infinity": JSON has no
+    such numbers, and null would not be read back.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True, ser_json_inf_nan="strings")
 
 
 def write_atomically(path: Path, text: str) -> None:

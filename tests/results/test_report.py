@@ -1,0 +1,185 @@
+"""The report in each format says the same, and says no more than the data show."""
+
+from __future__ import annotations
+
+import csv as csv_module
+import io
+import json as json_module
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+from published_logs import DATA
+from records import a_record, a_settings, write_records
+
+from results.archive import load
+from results.report import csv, json, markdown, terminal
+from results.report.build import build_report
+from results.report.content import Report
+from results.score import Interval
+
+
+def report_of(folder: Path, *against: str) -> Report:
+    return build_report(load([folder]), [folder], against)
+
+
+@pytest.fixture(scope="module")
+def two_rails(tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Five repeats at 1, 2 and 8 nodes on one rail and on two; a failed run, and one on other rails than asked."""
+    records = []
+    for rail, minutes in (("edr-1", {1: 150.0, 2: 76.0, 8: 25.0}), ("edr-2", {1: 150.0, 2: 75.98, 8: 21.0})):
+        for nodes, value in minutes.items():
+            epochs = 41 if nodes == 8 else 35
+            for repeat in range(1, 6):
+                time = value * (1 + 0.002 * repeat)
+                share = 0.1 if nodes == 8 and rail == "edr-1" else 0.02
+                records.append(
+                    a_record(nodes=nodes, minutes=time, epochs=epochs, interconnect=rail, repeat=repeat, exposed_share=share)
+                )
+    records += [a_record(nodes=8, interconnect="edr-2", repeat=6, status="failed")]
+    records += [a_record(nodes=2, interconnect="edr-1", repeat=6, minutes=70, rails="rails-differ")]
+    return report_of(write_records(tmp_path_factory.mktemp("runs"), records), "mlperf-v0.6")
+
+
+def test_terminal_fits_100_columns_and_cuts_nothing(two_rails: Report) -> None:
+    text = terminal.render(two_rails)
+    assert max(len(line) for line in text.splitlines()) <= 100
+    assert "…" not in text
+    for header in (
+        "nodes",
+        "ranks",
+        "local",
+        "global",
+        "runs",
+        "epochs",
+        "minutes",
+        "min–max",
+        "speedup",
+        "images/s",
+        "eff.",
+        "eval",
+    ):
+        assert header in text
+    assert terminal.render(report_of(DATA)).count("\n") > 20
+    assert max(len(line) for line in terminal.render(report_of(DATA)).splitlines()) <= 100
+
+
+def test_the_base_case_stands_in_minutes_and_images_per_second(two_rails: Report) -> None:
+    assert "Base case: 1 node, 4 ranks: 150.90 min, 5,106 images/s." in terminal.render(two_rails)
+
+
+def test_failed_and_misrouted_runs_are_shown_and_not_counted(two_rails: Report) -> None:
+    assert len(two_rails.not_counted) == 2
+    for text in (terminal.render(two_rails), markdown.render(two_rails).replace("\\", "")):
+        assert "rank 3 was killed by signal 9" in text
+        assert "kept out of the speedups, rails differ: mlx5_1" in text
+    assert all(row.runs == 5 for curve in two_rails.curves for row in curve.rows)
+
+
+def test_rails_side_by_side(two_rails: Report) -> None:
+    (rails,) = two_rails.rails
+    assert (rails.first, rails.second) == ("edr-1", "edr-2")
+    two, eight = rails.rows
+    assert two.verdict == "no difference shown: the intervals overlap"
+    assert eight.verdict == "edr-2 scales better by 19.0%"  # 25 / 21
+    assert eight.difference == pytest.approx(150.9 / (21 * 1.006) - 150.9 / (25 * 1.006))
+    assert eight.difference_low is not None
+    assert eight.difference_low < eight.difference
+
+
+def test_no_difference_is_claimed_from_three_runs(tmp_path: Path) -> None:
+    records = [
+        a_record(nodes=nodes, minutes=minutes + 0.01 * repeat, interconnect=rail, repeat=repeat + 1)
+        for rail, times in (("edr-1", (150, 100)), ("edr-2", (150, 50)))
+        for nodes, minutes in zip((1, 2), times, strict=True)
+        for repeat in range(3)
+    ]
+    (rails,) = report_of(write_records(tmp_path, records)).rails
+    assert rails.rows[0].verdict == "no difference shown: 3 runs are too few, at least 4 are needed"
+
+
+def test_sentence_names_the_loss_and_the_lever(two_rails: Report) -> None:
+    text = terminal.render(two_rails, width=1000)
+    assert "are epochs: global batch 6656 needs 41 epochs against 35; no interconnect changes that." in text
+
+
+def test_titles_say_weak_or_strong_emulated_and_embedded(tmp_path: Path) -> None:
+    settings = a_settings(embedded=True)
+    report = report_of(
+        write_records(tmp_path, [a_record(nodes=n, minutes=150 / n, emulated=True, settings=settings) for n in (1, 2)]),
+        "mlperf-v0.6",
+    )
+    assert report.title == "Scale-out of ResNet-50 · EMULATED on one host · EMBEDDED data"
+    (curve,) = report.curves
+    assert curve.title == "ResNet-50 · C4140 · edr-1 · weak scaling (208 images per rank) · EMULATED on one host · EMBEDDED data"
+    assert report.scale_up[0].rows == []
+    assert "compare with no published number" in report.scale_up[0].remark
+    for text in (terminal.render(report), markdown.render(report)):
+        assert "EMULATED on one host" in text.splitlines()[0]
+
+
+def test_scale_up_systems_of_as_many_gpus(two_rails: Report) -> None:
+    (content,) = two_rails.scale_up
+    assert content.kind == "official"
+    rows = {(row.system, row.accelerators, row.nodes, row.interconnect) for row in content.rows}
+    assert rows == {("DGX-1", 8, 2, "edr-1"), ("DGX-1", 8, 2, "edr-2")}  # 16 GPUs: no run on 4 nodes here
+    assert content.rows[0].published_time_s == pytest.approx(115.22 * 60)
+
+
+def test_logs_of_one_round_are_not_set_beside_another(tmp_path: Path) -> None:
+    (v06,) = report_of(DATA / "v0.7", "mlperf-v0.6").scale_up
+    assert v06.rows == []
+    assert report_of(DATA / "v0.7", "mlperf-v0.7-others").scale_up[0].rows
+
+
+def test_markdown_tables_are_well_formed(two_rails: Report) -> None:
+    lines = markdown.render(two_rails).splitlines()
+    tables = [line for line in lines if line.startswith("|")]
+    assert len(tables) > 20
+    for before, line in pairwise(lines):
+        if before.startswith("|") and line.startswith("|"):
+            assert before.replace("\\|", "").count("|") == line.replace("\\|", "").count("|")
+
+
+def test_csv_has_units_in_its_names_and_a_line_for_each_row(two_rails: Report) -> None:
+    rows = list(csv_module.DictReader(io.StringIO(csv.render(two_rails))))
+    assert len(rows) == 6
+    first = rows[0]
+    assert float(first["time_to_train_s"]) == pytest.approx(150 * 1.006 * 60)
+    assert first["interconnect"] == "edr-1"
+    assert first["scaling"] == "weak scaling"
+    eight = next(row for row in rows if row["nodes"] == "8")
+    lost = sum(float(value) for name, value in eight.items() if name.startswith("lost_points_") and value)
+    assert lost == pytest.approx(100 * (1 - float(eight["speedup"]) / 8))
+
+
+def test_csv_holds_no_formula(tmp_path: Path) -> None:
+    text = csv.render(report_of(write_records(tmp_path, [a_record(system="=HYPERLINK(1)")])))
+    assert "'=HYPERLINK(1)" in text
+
+
+def test_json_is_json_and_says_all(two_rails: Report) -> None:
+    document = json_module.loads(json.render(two_rails), parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+    assert document["title"] == two_rails.title
+    assert [len(curve["rows"]) for curve in document["curves"]] == [3, 3]
+    assert document["curves"][0]["rows"][2]["speedup"] == two_rails.curves[0].rows[2].speedup
+    assert len(document["runs"]) == 32
+
+
+def test_json_without_infinities(tmp_path: Path) -> None:
+    """A missed run among six makes an interval that reaches zero on one side and infinity on the other."""
+    records = [a_record(nodes=n, minutes=150 / n + r, repeat=r + 1) for n in (1, 2) for r in range(5)]
+    records.append(a_record(nodes=1, repeat=9, status="target-missed"))
+    text = json.render(report_of(write_records(tmp_path, records)))
+    json_module.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is no JSON"))
+
+
+def test_settings_that_differ_are_named(tmp_path: Path) -> None:
+    records = [a_record(), a_record(repeat=2, settings=a_settings(precision="bf16"))]
+    report = report_of(write_records(tmp_path, records))
+    assert sorted(curve.variant for curve in report.curves) == ["precision=bf16", "precision=fp16"]
+
+
+def test_intervals() -> None:
+    assert Interval(1, 2).overlaps(Interval(2, 3))
+    assert not Interval(1, 2).overlaps(Interval(2.1, 3))
