@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from launch.catalog import EMBEDDED_DATA
+from launch.experiment import default_data_dir
 from results.spec import RunSpec
 from results.yaml_file import ConfigurationError
 
@@ -28,8 +29,9 @@ def prepare_data(name: str, root: Path) -> str:
 
 
 def ensure_embedded(specs: Iterable[RunSpec]) -> None:
-    """Write the embedded data sets that these runs need and that are not there."""
+    """Write the embedded data sets that these runs need and that are not in their usual place. A folder that the user names is
+    taken as it is: writing digits where somebody expects other data would hide the mistake."""
     wanted = {(spec.settings.dataset, spec.data_dir) for spec in specs if spec.settings.input.source != "synthetic"}
     for dataset, root in sorted(wanted):
-        if dataset in EMBEDDED_DATA and not root.exists():
+        if dataset in EMBEDDED_DATA and root == default_data_dir(dataset).absolute() and not root.exists():
             prepare_data(dataset, root)

@@ -14,6 +14,7 @@ from filelock import FileLock, Timeout
 from launch.interconnect import load_interconnect
 from launch.job import Host, Job, passed_on
 from launch.launchers import Launcher, get_launcher
+from launch.rails import add_evidence, asked_rails
 from launch.salvage import salvage_record
 from launch.show import Display
 from launch.supervise import supervise
@@ -87,6 +88,7 @@ def execute(spec: RunSpec, run_dir: RunDirectory, placement: Placement, display:
             outcome = supervise(command, launcher.environment(job), run_dir, display)
             if not run_dir.record.exists():
                 salvage_record(run_dir, outcome)
+            add_evidence(run_dir, asked_rails(load_interconnect(spec.interconnect)))
     except Timeout:
         raise BusyError(f"{run_dir.path}: another process works on this run") from None
     except OSError as error:

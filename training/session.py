@@ -6,11 +6,12 @@ import datetime
 import json
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from results import events
+from results import events, rails
 from results.facts import HostFacts, git_facts, host_facts, relevant_environment, software_facts
 from results.model import write_atomically
 from results.record import Accounts, RunRecord, Status
@@ -59,8 +60,10 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock)
     )
     trainer.warm_up()
     hosts = _hosts(communicator)
+    _sample_rails(communicator, run_dir.rails_before)
     _start_clock(trainer, earlier if resuming else None)
     outcome = _train(trainer)
+    _sample_rails(communicator, run_dir.rails_after)
     if communicator.rank == 0:
         trainer.history.write(run_dir.steps)
         notes = [] if cleared else ["the page cache was not cleared before the run: not permitted on every host"]
@@ -177,6 +180,13 @@ def _announce(journal: NullJournal, spec: RunSpec, benchmark: str, cleared: bool
 def _clear_caches(communicator: Communicator, spec: RunSpec) -> bool:
     own = page_cache.clear(spec.data_dir) if communicator.local_rank == 0 else True
     return all(communicator.gather_objects(own))
+
+
+def _sample_rails(communicator: Communicator, path: Path) -> None:
+    """Write the device counters of every host, read by one rank of each, outside the timed part."""
+    found = communicator.gather_objects(rails.node_counters() if communicator.local_rank == 0 else None)
+    if communicator.rank == 0:
+        rails.write_sample(path, [counters for counters in found if counters is not None])
 
 
 def _hosts(communicator: Communicator) -> list[HostFacts]:

@@ -1,0 +1,78 @@
+"""A launcher is a pure function from a job to tokens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from launch.job import Host, Job
+from launch.launchers import get_launcher
+from launch.launchers.horovodrun import Horovodrun
+from launch.launchers.local import Local
+from launch.launchers.mpirun import Mpirun
+from launch.launchers.srun import Srun
+from launch.mpi import MpiInstallation
+from results.yaml_file import ConfigurationError
+
+MPI = MpiInstallation(prefix=Path("/opt/openmpi"), version="mpirun (Open MPI) 4.1.4", origin="PATH")
+RANK = ["python", "-m", "training", "/runs/a b"]
+TWO_HOSTS = [Host("n1", 4), Host("n2", 4)]
+
+
+def job(**changes: object) -> Job:
+    fields = {
+        "tokens": RANK, "ranks": 8, "ranks_per_node": 4, "hosts": TWO_HOSTS, "environment": {"OMP_NUM_THREADS": "2", "A": "1"},
+        "cores_per_rank": 2, "available_cores": 16,
+    }  # fmt: skip
+    return Job(**fields | changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("launcher", "given", "tokens"),
+    [
+        (
+            Mpirun(MPI, as_root=False), job(),
+            "/opt/openmpi/bin/mpirun -np 8 --host n1:4,n2:4 --map-by ppr:4:node:PE=2 --bind-to core -x A -x OMP_NUM_THREADS",
+        ),
+        (
+            Mpirun(MPI, as_root=True), job(hosts=[], ranks=2, ranks_per_node=1, one_host=True),
+            "/opt/openmpi/bin/mpirun -np 2 --allow-run-as-root --host localhost:2 --map-by :OVERSUBSCRIBE --bind-to none "
+            "-x A -x OMP_NUM_THREADS",
+        ),
+        (
+            Srun(), job(),
+            "srun --mpi=pmix --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=2 --kill-on-bad-exit=1 "
+            "--nodelist=n1,n2 --export=ALL",
+        ),
+        (Srun(), job(hosts=[], ranks=4), "srun --mpi=pmix --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=2 "
+         "--kill-on-bad-exit=1 --export=ALL"),
+        (Horovodrun(program="horovodrun"), job(), "horovodrun --gloo -np 8 -H n1:4,n2:4"),
+        (Local(), job(ranks=1, hosts=[]), ""),
+    ],
+)  # fmt: skip
+def test_tokens(launcher: Mpirun | Srun | Horovodrun | Local, given: Job, tokens: str) -> None:
+    assert launcher.command(given) == [*tokens.split(), *RANK]
+    assert launcher.environment(given).items() >= {"OMP_NUM_THREADS": "2", "A": "1"}.items()
+
+
+def test_more_ranks_than_slots_is_refused_before_anything_starts() -> None:
+    with pytest.raises(ConfigurationError, match="9 ranks do not fit into 8 slots on 2 hosts"):
+        job(ranks=9).check()
+    with pytest.raises(ConfigurationError, match="9 ranks on this host's 2 cores"):
+        job(ranks=9, hosts=[], one_host=True, available_cores=2).check()
+
+
+def test_ranks_that_share_cores_yield() -> None:
+    busy = job(hosts=[], ranks=2, one_host=True, available_cores=2)
+    assert Mpirun(MPI).environment(busy)["OMPI_MCA_mpi_yield_when_idle"] == "1"
+    assert "OMPI_MCA_mpi_yield_when_idle" not in Mpirun(MPI).environment(job())
+
+
+def test_unknown_launcher_and_malformed_host() -> None:
+    with pytest.raises(ConfigurationError, match=r"unknown launcher mpiru; did you mean mpirun\?"):
+        get_launcher("mpiru")
+    with pytest.raises(ConfigurationError, match="host n1:x: expected NAME or NAME:SLOTS"):
+        Host.parse("n1:x", 1)
+    with pytest.raises(ConfigurationError, match="launcher local starts one rank, not 2"):
+        Local().command(job(ranks=2))
