@@ -17,14 +17,22 @@ from launch.rails import asked_rails
 from launch.show import Display
 from launch.supervise import supervise
 from results import rails
-from results.fabric import Expectation, FabricMeasurement, FabricResult, allreduce_fit
+from results.fabric import (
+    MEASUREMENT_FILE,
+    SETTINGS_FILE,
+    Expectation,
+    FabricMeasurement,
+    FabricResult,
+    FabricSettings,
+    allreduce_fit,
+)
 from results.model import write_atomically
 from results.rates import parse_rate
 from results.rundir import RunDirectory
 from results.yaml_file import ConfigurationError
 
-STALL_S = 120
-"""Ranks end when one size takes longer than this beyond what was asked for: a dead peer or a cut rail."""
+STALL_S = 120.0
+"""A dead peer or a cut rail ends the measurement after this time without progress."""
 
 
 class FabricError(Exception):
@@ -40,9 +48,6 @@ class FabricRequest:
     hosts: list[str]
     """`NAME` or `NAME:SLOTS`; empty: the surrounding allocation, or this host."""
     ranks_per_node: int
-    smallest_bytes: int
-    largest_bytes: int
-    seconds_per_size: float
 
     @property
     def nodes(self) -> int:
@@ -76,8 +81,8 @@ def expectation(share: str | None, line_rate: str | None, interconnect: Intercon
     return Expectation(share=part, line_rate_bits_per_s=rate, rails=max(1, interconnect.rails))
 
 
-def make_job(request: FabricRequest, interconnect: Interconnect, out: Path) -> Job:
-    """The launch of a measurement that rank 0 writes to `out`.
+def make_job(request: FabricRequest, interconnect: Interconnect, folder: Path) -> Job:
+    """The launch of a measurement in `folder`.
 
     Raises:
         ConfigurationError: malformed hosts, fewer than two ranks, or more than fit.
@@ -85,17 +90,8 @@ def make_job(request: FabricRequest, interconnect: Interconnect, out: Path) -> J
     ranks = request.nodes * request.ranks_per_node
     if ranks < 2:
         raise ConfigurationError("a fabric has at least two ranks; name hosts with --host, or ask for --ranks-per-node 2")
-    options = {
-        "smallest": request.smallest_bytes,
-        "largest": request.largest_bytes,
-        "seconds": request.seconds_per_size,
-        "stall": STALL_S,
-    }
-    tokens = [sys.executable, "-m", "training.fabric", str(out)]
-    for name, value in options.items():
-        tokens += [f"--{name}", str(value)]
     job = Job(
-        tokens=tokens,
+        tokens=[sys.executable, "-m", "training.fabric", str(folder)],
         ranks=ranks,
         ranks_per_node=request.ranks_per_node,
         hosts=[Host.parse(host, request.ranks_per_node) for host in request.hosts],
@@ -106,7 +102,9 @@ def make_job(request: FabricRequest, interconnect: Interconnect, out: Path) -> J
     return job
 
 
-def measure(request: FabricRequest, expected: Expectation | None, folder: Path, display: Display) -> FabricResult:
+def measure(
+    request: FabricRequest, settings: FabricSettings, expected: Expectation | None, folder: Path, display: Display
+) -> FabricResult:
     """Measure, judge the rails, and write `fabric.json` and `command.json` into `folder`.
 
     Raises:
@@ -118,9 +116,10 @@ def measure(request: FabricRequest, expected: Expectation | None, folder: Path, 
     interconnect = load_interconnect(request.interconnect)
     launcher = get_launcher(request.launcher)
     run_dir = RunDirectory(folder)
-    out = folder / "measurement.json"
-    job = make_job(request, interconnect, out)
+    out = folder / MEASUREMENT_FILE
+    job = make_job(request, interconnect, folder)
     run_dir.launcher_log.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / SETTINGS_FILE, settings.model_dump_json(indent=1) + "\n")
     command, environment = launcher.command(job), launcher.environment(job)
     write_atomically(run_dir.command, json.dumps({"tokens": command, "environment": environment}, indent=1) + "\n")
     outcome = supervise(command, environment, run_dir, display)

@@ -19,6 +19,22 @@ BULK_BYTES = 8 * 2**20
 """From this size on, bandwidth and not latency decides; expectations look at these sizes."""
 
 
+SETTINGS_FILE = "settings.json"
+MEASUREMENT_FILE = "measurement.json"
+"""Where `launch` and the ranks meet, in the folder of a measurement."""
+
+
+class FabricSettings(Document):
+    """What the ranks are to measure; `launch` writes it, `training.fabric` reads it."""
+
+    smallest_bytes: PositiveInt
+    largest_bytes: PositiveInt
+    seconds_per_size: PositiveFloat
+    """About how long to measure each size; at least 3 iterations are made."""
+    stall_s: PositiveFloat
+    """Ranks end when one size takes this much longer: a peer that died or a rail that was cut makes MPI wait for ever."""
+
+
 class AllreducePoint(Document):
     """Allreduce of one message size, back to back, by Horovod."""
 

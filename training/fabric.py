@@ -1,4 +1,4 @@
-"""`python -m training.fabric OUT.json`: bandwidth and latency of the path that training uses, measured by its own ranks.
+"""`python -m training.fabric FOLDER`: bandwidth and latency of the path that training uses, measured by its own ranks.
 
 Messages between pairs of ranks by MPI, then allreduces of growing size by Horovod. Rank 0 writes a
 `FabricMeasurement`. Point-to-point comes first: once Horovod is up, its background thread talks over the same rails.
@@ -6,12 +6,12 @@ Messages between pairs of ranks by MPI, then allreduces of growing size by Horov
 
 from __future__ import annotations
 
-import argparse
 import datetime
 import faulthandler
 import math
 import platform
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 
 from results import rails
-from results.fabric import AllreducePoint, FabricMeasurement, PointToPoint
+from results.fabric import MEASUREMENT_FILE, SETTINGS_FILE, AllreducePoint, FabricMeasurement, FabricSettings, PointToPoint
 from results.model import write_atomically
 from training.process import rank_place
 
@@ -32,28 +32,20 @@ MAX_ITERATIONS = 200
 
 
 def main() -> None:
-    """Measure and write, by the options below."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--smallest", type=int, required=True, help="bytes of the smallest allreduce")
-    parser.add_argument("--largest", type=int, required=True, help="bytes of the largest allreduce")
-    parser.add_argument(
-        "--seconds", type=float, required=True, help="about how long to measure each size (at least 3 iterations)"
-    )
-    parser.add_argument("--stall", type=float, required=True, help="end with a traceback when one size takes this much longer")
-    options = parser.parse_args()
-    watch(options.stall)
+    """Measure what the settings in the folder on the command line say, and leave the measurement there."""
+    folder = Path(sys.argv[1])
+    settings = FabricSettings.model_validate_json((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
+    watch(settings.stall_s)
     torch.set_num_threads(1)
     started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     before = rails.node_counters()
-    point_to_point, mpi = measure_point_to_point(options.largest, options.seconds, options.stall)
+    point_to_point, mpi = measure_point_to_point(settings)
 
     import horovod.torch as hvd
 
     hvd.init()
     hosts: list[str] = hvd.allgather_object(platform.node())
-    sizes = list(allreduce_sizes(options.smallest, options.largest))
-    points = measure_allreduce(hvd, sizes, options.seconds, options.stall)
+    points = measure_allreduce(hvd, settings)
     hvd.barrier()
     samples = hvd.allgather_object((before, rails.node_counters()))
     if hvd.rank() == 0:
@@ -70,7 +62,7 @@ def main() -> None:
             before=_sample(sample[0] for sample in samples),
             after=_sample(sample[1] for sample in samples),
         )
-        write_atomically(options.out, measurement.model_dump_json(indent=1) + "\n")
+        write_atomically(folder / MEASUREMENT_FILE, measurement.model_dump_json(indent=1) + "\n")
     hvd.shutdown()
     faulthandler.cancel_dump_traceback_later()
 
@@ -92,17 +84,17 @@ def allreduce_sizes(smallest_bytes: int, largest_bytes: int) -> Iterator[int]:
     yield largest_bytes
 
 
-def measure_allreduce(hvd: Any, sizes_bytes: list[int], seconds: float, stall_s: float) -> list[AllreducePoint]:
+def measure_allreduce(hvd: Any, settings: FabricSettings) -> list[AllreducePoint]:
     """Time in-place averages of float32 tensors, as training makes them; every rank returns the same points.
 
     Raises:
         RuntimeError: an allreduce gave a wrong average.
     """
     device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
-    whole = torch.full((max(sizes_bytes) // 4,), float(hvd.rank() + 1), device=device)
+    whole = torch.full((settings.largest_bytes // 4,), float(hvd.rank() + 1), device=device)
     points = []
-    for size in sizes_bytes:
-        watch(stall_s + seconds)
+    for size in allreduce_sizes(settings.smallest_bytes, settings.largest_bytes):
+        watch(settings.stall_s + settings.seconds_per_size)
         tensor = whole[: size // 4]
         once = _allreduce(hvd, tensor, f"fabric.{size}", device)
         hvd.barrier()
@@ -111,7 +103,7 @@ def measure_allreduce(hvd: Any, sizes_bytes: list[int], seconds: float, stall_s:
             first_s = _timed(once)
         # All ranks must make the same number of iterations.
         agreed_s = max(hvd.allgather_object(first_s))
-        count = min(MAX_ITERATIONS, max(3, math.ceil(seconds / agreed_s)))
+        count = min(MAX_ITERATIONS, max(3, math.ceil(settings.seconds_per_size / agreed_s)))
         hvd.barrier()
         started_s = time.perf_counter()
         each_s = [_timed(once) for _ in range(count)]
@@ -126,7 +118,7 @@ def measure_allreduce(hvd: Any, sizes_bytes: list[int], seconds: float, stall_s:
     return points
 
 
-def measure_point_to_point(largest_bytes: int, seconds: float, stall_s: float) -> tuple[list[PointToPoint], str]:
+def measure_point_to_point(settings: FabricSettings) -> tuple[list[PointToPoint], str]:
     """Measure pairs of ranks one after the other, and return what rank 0 needs to know, with MPI's name.
 
     The first pair between nodes and the first inside one get all sizes; every further pair of neighbouring nodes gets a
@@ -138,12 +130,12 @@ def measure_point_to_point(largest_bytes: int, seconds: float, stall_s: float) -
     if world.size != rank_place().size:
         return [], ""
     hosts = world.allgather(platform.node())
-    sizes = [LATENCY_BYTES, *allreduce_sizes(4096, min(largest_bytes, LARGEST_MESSAGE_BYTES))]
+    sizes = [LATENCY_BYTES, *allreduce_sizes(4096, max(4096, min(settings.largest_bytes, LARGEST_MESSAGE_BYTES)))]
     found = []
     for pair, is_first in _pairs(hosts):
-        for size in sizes if is_first else [LATENCY_BYTES, min(NEIGHBOUR_BYTES, largest_bytes)]:
-            watch(stall_s + 2 * seconds)
-            point = _between(world, pair, hosts, size, seconds) if world.rank in pair else None
+        for size in sizes if is_first else [LATENCY_BYTES, min(NEIGHBOUR_BYTES, settings.largest_bytes)]:
+            watch(settings.stall_s + 2 * settings.seconds_per_size)
+            point = _between(world, pair, hosts, size, settings.seconds_per_size) if world.rank in pair else None
             _wait_quietly(world)
             if pair[0] == 0:
                 found.append(point)

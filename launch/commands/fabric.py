@@ -49,6 +49,7 @@ def command(
     from launch import fabric
     from launch.interconnect import load_interconnect
     from launch.show import Display
+    from results.fabric import FabricSettings
     from results.report import fabric as report
     from results.yaml_file import ConfigurationError
 
@@ -59,9 +60,9 @@ def command(
         launcher=launcher,
         hosts=list(hosts),
         ranks_per_node=ranks_per_node,
-        smallest_bytes=smallest_bytes,
-        largest_bytes=largest_bytes,
-        seconds_per_size=seconds,
+    )
+    settings = FabricSettings(
+        smallest_bytes=smallest_bytes, largest_bytes=largest_bytes, seconds_per_size=seconds, stall_s=fabric.STALL_S
     )
     expected = fabric.expectation(expect, line_rate, load_interconnect(interconnect))
     if expected is not None and request.nodes < 2:
@@ -72,11 +73,11 @@ def command(
 
         from launch.launchers import get_launcher
 
-        job = fabric.make_job(request, load_interconnect(interconnect), folder / "measurement.json")
+        job = fabric.make_job(request, load_interconnect(interconnect), folder)
         click.echo(shlex.join(get_launcher(launcher).command(job)))
         return
     try:
-        result = fabric.measure(request, expected, folder, Display())
+        result = fabric.measure(request, settings, expected, folder, Display())
     except fabric.FabricError as error:
         raise click.ClickException(str(error)) from error
     report.draw(result, folder / "fabric.svg")
