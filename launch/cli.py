@@ -10,6 +10,7 @@ import click
 COMMANDS = {
     "run": "one run, now",
     "sweep": "every run of an experiment; asked again, it does what is left",
+    "submit": "every run of an experiment through sbatch, a job for each",
     "status": "what runs, what failed and why, what is left",
     "resume": "go on with a run that was interrupted",
     "report": "the scale-out comparison of finished runs",
@@ -18,6 +19,7 @@ COMMANDS = {
     "import": "bring runs and MLPerf logs from elsewhere into a folder of runs",
     "data": "prepare data sets",
     "fabric": "bandwidth and latency of the path that training will use",
+    "interconnects": "the interconnect configurations and what each sets",
     "cluster": "a real Slurm cluster of emulated nodes, on this machine",
     "doctor": "what is missing here and the command that brings it",
 }

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import Field, NonNegativeInt, PositiveInt
 
 from launch import catalog
+from launch.emulation import inside_emulated_node
 from results.model import Document, write_atomically
 from results.spec import RunSpec
 from results.yaml_file import ConfigurationError, load_document
@@ -46,7 +47,8 @@ class Experiment(Document):
     """`name` or `name:slots`; empty: this host, or the allocation that this runs in."""
     emulate_nodes: bool = False
     """Put all nodes on this one host; every report says so in its title."""
-    launcher: str = "mpirun"
+    launcher: str | None = None
+    """mpirun, srun, horovodrun or local; None: the site's, or mpirun without a site profile."""
     description: str = ""
 
 
@@ -89,7 +91,7 @@ def plan(experiment: Experiment, runs: Path, *, keep_seeds: bool = True) -> list
                         ranks_per_node=experiment.ranks_per_node,
                         interconnect=interconnect,
                         system=experiment.system,
-                        emulated_nodes=experiment.emulate_nodes,
+                        emulated_nodes=experiment.emulate_nodes or inside_emulated_node(),
                         repeat=repeat,
                         seed=seeds.take(run_id, repeat),
                         data_dir=(entry.data_dir or default_data_dir(settings.dataset)).absolute(),

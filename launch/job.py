@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from launch.emulation import inside_emulated_node
 from results.yaml_file import ConfigurationError
@@ -30,6 +31,31 @@ class Host:
         if not slots.isdigit() or int(slots) < 1 or not name:
             raise ConfigurationError(f"host {text}: expected NAME or NAME:SLOTS")
         return Host(name, int(slots))
+
+
+def read_hostfile(path: Path) -> list[str]:
+    """The hosts of an Open MPI hostfile as `name` or `name:slots`; a comment starts with `#`.
+
+    Raises:
+        ConfigurationError: the file is missing or a line is not `NAME [slots=N]`; file and line are named.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise ConfigurationError(f"host file {path}: {error.strerror}") from error
+    found = []
+    for number, line in enumerate(lines, start=1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        name, *options = words
+        slots = [option.removeprefix("slots=") for option in options if option.startswith("slots=")]
+        if len(slots) != len(options) or not all(text.isdigit() and int(text) for text in slots):
+            raise ConfigurationError(f"{path}:{number}: expected NAME or NAME slots=N, found: {line.strip()}")
+        found.append(f"{name}:{slots[0]}" if slots else name)
+    if not found:
+        raise ConfigurationError(f"host file {path} names no host")
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -11,12 +12,14 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from launch.interconnect import load_interconnect
+from launch.emulation import inside_emulated_node
+from launch.interconnect import Interconnect, load_interconnect
 from launch.job import Host, Job, passed_on
 from launch.launchers import Launcher, get_launcher
 from launch.rails import add_evidence, asked_rails
 from launch.salvage import salvage_record
 from launch.show import Display
+from launch.site import SiteProfile
 from launch.supervise import supervise
 from results.model import write_atomically
 from results.record import RunRecord
@@ -28,7 +31,7 @@ MIB = 2**20
 SPACE_FOR_A_RUN_BYTES = 64 * MIB
 
 
-class BusyError(Exception):
+class BusyError(ConfigurationError):
     """Another process works on this run at this moment."""
 
 
@@ -38,14 +41,25 @@ class Placement:
 
     launcher: str = "mpirun"
     hosts: list[str] = field(default_factory=list)
+    site: SiteProfile = field(default_factory=SiteProfile)
+
+    def interconnect(self, name: str) -> Interconnect:
+        """An interconnect configuration with the device names of this site."""
+        return self.site.fit(load_interconnect(name))
 
 
 def make_job(spec: RunSpec, placement: Placement, run_dir: Path) -> Job:
     """The launch of a spec; pure but for the environment it passes on.
 
     Raises:
-        ConfigurationError: unknown interconnect, malformed host, or more ranks than slots.
+        ConfigurationError: unknown interconnect, malformed host, more ranks than slots, or more nodes than the allocation has.
     """
+    site, one_host = placement.site, spec.emulated_nodes and not inside_emulated_node()
+    allocated = os.environ.get("SLURM_JOB_NUM_NODES")
+    if allocated and not placement.hosts and not one_host and spec.nodes > int(allocated):
+        raise ConfigurationError(
+            f"{spec.run_id}: {spec.nodes} nodes do not fit into an allocation of {allocated}; sbatch -N {spec.nodes}"
+        )
     threads = str(spec.settings.threads_per_rank)
     environment = {
         **passed_on(os.environ),
@@ -53,16 +67,18 @@ def make_job(spec: RunSpec, placement: Placement, run_dir: Path) -> Job:
         "HOROVOD_FUSION_THRESHOLD": str(spec.settings.communication.fusion_threshold_bytes),
         "HOROVOD_CYCLE_TIME": str(spec.settings.communication.cycle_time_ms),
         "NCCL_DEBUG": "INFO",
-        **load_interconnect(spec.interconnect).environment(),
+        **placement.interconnect(spec.interconnect).environment(),
+        **site.environment,
     }
     job = Job(
-        tokens=[sys.executable, "-m", "training", str(run_dir)],
+        tokens=[*site.container, site.python or sys.executable, "-m", "training", str(run_dir)],
         ranks=spec.ranks,
         ranks_per_node=spec.ranks_per_node,
         hosts=[Host.parse(host, spec.ranks_per_node) for host in placement.hosts],
         environment=environment,
-        one_host=spec.emulated_nodes,
-        cores_per_rank=spec.settings.threads_per_rank,
+        one_host=one_host,
+        cores_per_rank=site.cpus_per_rank or spec.settings.threads_per_rank,
+        bind=site.bind_ranks and not inside_emulated_node(),
     )
     job.check()
     return job
@@ -75,26 +91,26 @@ def execute(spec: RunSpec, run_dir: RunDirectory, placement: Placement, display:
         ConfigurationError: it cannot be started, or the folder holds a finished run.
         BusyError: another process works on it.
     """
+    launcher = get_launcher(placement.launcher, placement.site)
+    job = make_job(spec, placement, run_dir.path)
+    command = launcher.command(job)
     prepare_folder(run_dir)
     try:
         with FileLock(run_dir.path / ".lock", timeout=0):
-            _put_failed_attempt_aside(run_dir)
+            put_failed_attempt_aside(run_dir)
             if run_dir.record.exists():
                 raise ConfigurationError(f"{run_dir.path} holds a finished run; choose another --run-id, or delete the folder")
-            launcher = get_launcher(placement.launcher)
-            job = make_job(spec, placement, run_dir.path)
-            command = launcher.command(job)
             _write_down(spec, run_dir, launcher, job, command)
             outcome = supervise(command, launcher.environment(job), run_dir, display)
             if not run_dir.record.exists():
                 salvage_record(run_dir, outcome)
-            add_evidence(run_dir, asked_rails(load_interconnect(spec.interconnect)))
+            add_evidence(run_dir, asked_rails(placement.interconnect(spec.interconnect)))
     except Timeout:
         raise BusyError(f"{run_dir.path}: another process works on this run") from None
     except OSError as error:
-        raise ConfigurationError(
-            f"{run_dir.path}: {error.strerror or error}; free space or choose another --runs folder"
-        ) from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+        remedy = "; free space or choose another --runs folder" if full else ""
+        raise ConfigurationError(f"{error.filename or run_dir.path}: {error.strerror or error}{remedy}") from error
     return RunRecord.model_validate_json(run_dir.record.read_text())
 
 
@@ -121,8 +137,8 @@ def prepare_folder(run_dir: RunDirectory) -> None:
         )
 
 
-def _put_failed_attempt_aside(run_dir: RunDirectory) -> None:
-    """A failed or target-missed run stays as evidence, beside its new attempt; an interrupted one is gone on with."""
+def put_failed_attempt_aside(run_dir: RunDirectory) -> None:
+    """A failed run stays as evidence, beside its new attempt; an interrupted one is gone on with."""
     if not run_dir.record.exists():
         return
     status = RunRecord.model_validate_json(run_dir.record.read_text()).status
@@ -142,5 +158,5 @@ def _put_failed_attempt_aside(run_dir: RunDirectory) -> None:
 def _write_down(spec: RunSpec, run_dir: RunDirectory, launcher: Launcher, job: Job, command: list[str]) -> None:
     if not run_dir.spec.exists():
         write_atomically(run_dir.spec, spec.model_dump_json(indent=1) + "\n")
-    written = {"tokens": command, "environment": launcher.environment(job)}
+    written = {"launcher": launcher.name, "tokens": command, "environment": launcher.environment(job)}
     write_atomically(run_dir.command, json.dumps(written, indent=1) + "\n")

@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+from launch.commands.options import make_placement, placement_options
+
 EXIT_STATUS = {"finished": 0, "target-missed": 3, "failed": 4, "interrupted": 5}
 
 
@@ -18,10 +20,9 @@ EXIT_STATUS = {"finished": 0, "target-missed": 3, "failed": 4, "interrupted": 5}
 @click.argument("workload")
 @click.option("--preset", metavar="NAME|FILE", help="Default: the embedded preset, which runs anywhere.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True)
-@click.option("--ranks-per-node", type=click.IntRange(1), default=1, show_default=True, help="One rank drives one GPU or core.")
+@click.option("--ranks-per-node", type=click.IntRange(1), help="One rank drives one GPU or core; default: the site's, or 1.")
 @click.option("--interconnect", default="loopback", show_default=True, metavar="NAME|FILE")
-@click.option("--launcher", default="mpirun", show_default=True, metavar="NAME", help="mpirun, local, srun or horovodrun.")
-@click.option("--host", "hosts", multiple=True, metavar="NAME[:SLOTS]", help="Repeat for each node; default: the allocation.")
+@placement_options
 @click.option("--system", default="unnamed", show_default=True, help="Name of the machine in reports.")
 @click.option("--seed", type=click.IntRange(0), help="Default: drawn from the operating system and recorded.")
 @click.option("--backend", type=click.Choice(["horovod", "torch", "single"]), help="How gradients are exchanged.")
@@ -38,16 +39,25 @@ EXIT_STATUS = {"finished": 0, "target-missed": 3, "failed": 4, "interrupted": 5}
 @click.option("--dry-run", is_flag=True, help="Print the exact command and files, and start nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the record as JSON, and nothing else.")
 def command(
-    workload: str, dry_run: bool, as_json: bool, runs: Path, hosts: tuple[str, ...], launcher: str, **options: Any
+    workload: str,
+    dry_run: bool,
+    as_json: bool,
+    runs: Path,
+    launcher: str | None,
+    hosts: tuple[str, ...],
+    hostfile: Path | None,
+    site_file: Path | None,
+    **options: Any,
 ) -> None:
     """Train WORKLOAD (resnet50, ssd, maskrcnn) to its quality target and leave the record in a run directory."""
     from launch.embedded import ensure_embedded
-    from launch.runner import Placement, execute
+    from launch.runner import execute
     from launch.show import make_display
     from results.rundir import RunDirectory
 
-    spec = _spec(workload, runs, hosts, **options)
-    placement = Placement(launcher=launcher, hosts=list(hosts))
+    placement = make_placement(launcher, hosts, hostfile, site_file)
+    options["ranks_per_node"] = options["ranks_per_node"] or (placement.site.ranks_per_node if site_file else 1)
+    spec = _spec(workload, runs, placement.hosts, **options)
     run_dir = RunDirectory((runs / spec.run_id).absolute())
     if dry_run:
         click.echo(describe(spec, run_dir, placement, as_json=as_json))
@@ -66,8 +76,9 @@ def command(
     sys.exit(EXIT_STATUS[record.status])
 
 
-def _spec(workload: str, runs: Path, hosts: tuple[str, ...], **options: Any) -> Any:
+def _spec(workload: str, runs: Path, hosts: list[str], **options: Any) -> Any:
     from launch import catalog
+    from launch.emulation import inside_emulated_node
     from launch.experiment import default_data_dir, draw_seed
     from launch.interconnect import load_interconnect
     from results.spec import RunSpec
@@ -96,7 +107,7 @@ def _spec(workload: str, runs: Path, hosts: tuple[str, ...], **options: Any) -> 
         ranks_per_node=options["ranks_per_node"],
         interconnect=options["interconnect"],
         system=options["system"],
-        emulated_nodes=alone,
+        emulated_nodes=alone or inside_emulated_node(),
         seed=draw_seed() if options["seed"] is None else options["seed"],
         data_dir=(options["data_dir"] or default_data_dir(settings.dataset)).absolute(),
         settings=settings,
@@ -115,7 +126,7 @@ def describe(spec: Any, run_dir: Any, placement: Any, *, as_json: bool) -> str:
     from launch.launchers import get_launcher
     from launch.runner import make_job
 
-    launcher = get_launcher(placement.launcher)
+    launcher = get_launcher(placement.launcher, placement.site)
     job = make_job(spec, placement, run_dir.path)
     tokens, environment = launcher.command(job), launcher.environment(job)
     if as_json:

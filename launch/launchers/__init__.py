@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import Protocol
 
 from launch.job import Job
+from launch.site import SiteProfile
 from results.yaml_file import ConfigurationError, nearest
 
 NAMES = ("mpirun", "local", "srun", "horovodrun")
@@ -24,8 +26,8 @@ class Launcher(Protocol):
         """Variables to set for the launcher's own process."""
 
 
-def get_launcher(name: str) -> Launcher:
-    """A launcher by name; what it needs is looked up here.
+def get_launcher(name: str, site: SiteProfile | None = None) -> Launcher:
+    """A launcher by name, as the site needs it; what it needs is looked up here.
 
     Raises:
         ConfigurationError: unknown name, or its program is not to be found.
@@ -45,7 +47,10 @@ def get_launcher(name: str) -> Launcher:
     if name == "srun":
         from launch.launchers.srun import Srun
 
-        return Srun()
+        if shutil.which("srun") is None:
+            raise ConfigurationError("there is no srun here; run inside a Slurm allocation, or choose --launcher mpirun")
+        site = site or SiteProfile()
+        return Srun(mpi_plugin=site.mpi_plugin, options=site.srun_options)
     if name == "horovodrun":
         from launch.launchers.horovodrun import Horovodrun
 

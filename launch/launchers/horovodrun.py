@@ -19,7 +19,9 @@ class Horovodrun:
     def command(self, job: Job) -> list[str]:
         tokens = [self.program, "--gloo", "-np", str(job.ranks)]
         hosts = [f"{host.name}:{host.slots}" for host in job.hosts] or [f"localhost:{job.ranks}"]
-        return [*tokens, "-H", ",".join(hosts), *job.tokens]
+        interface = job.environment.get("GLOO_SOCKET_IFNAME")
+        named = ["--network-interfaces", interface] if interface else []
+        return [*tokens, *named, "-H", ",".join(hosts), *job.tokens]
 
     def environment(self, job: Job) -> dict[str, str]:
         return dict(job.environment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from launch.job import Job
 
@@ -13,6 +13,8 @@ class Srun:
 
     name: str = "srun"
     mpi_plugin: str = "pmix"
+    options: list[str] = field(default_factory=list)
+    """Further options of the site, such as a container's."""
 
     def command(self, job: Job) -> list[str]:
         nodes = -(-job.ranks // job.ranks_per_node)
@@ -23,12 +25,13 @@ class Srun:
             f"--ntasks={job.ranks}",
             f"--ntasks-per-node={job.ranks_per_node}",
             f"--cpus-per-task={job.cores_per_rank}",
+            f"--cpu-bind={'cores' if job.bind else 'none'}",
             "--kill-on-bad-exit=1",
         ]
         if job.hosts:
             tokens.append(f"--nodelist={','.join(host.name for host in job.hosts)}")
         # Slurm hands the whole environment on, the job's variables with it.
-        return [*tokens, "--export=ALL", *job.tokens]
+        return [*tokens, "--export=ALL", *self.options, *job.tokens]
 
     def environment(self, job: Job) -> dict[str, str]:
         return dict(job.environment)
