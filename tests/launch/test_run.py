@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -120,18 +123,28 @@ def test_a_failing_run_is_told_kept_and_tried_again(few_digits_dir: Path, tmp_pa
 LONG = [*TINY[:1], *TINY[3:5], *TINY[6:], "local_batch_size=6", "max_epochs=200", "quality_target={accuracy: 1.01}"]
 
 
-def start_long_run(data_dir: Path, runs: Path) -> tuple[psutil.Popen, list[psutil.Process]]:  # type: ignore[name-defined]
-    """A run of two ranks in the middle of training; returns the command's process and the ranks'."""
+def is_rank(process: psutil.Process) -> bool:
+    words = process.cmdline()
+    return "training" in words and "-np" not in words
+
+
+@contextlib.contextmanager
+def long_run(data_dir: Path, runs: Path) -> Iterator[tuple[subprocess.Popen[str], list[psutil.Process]]]:
+    """A run of two ranks in the middle of training: the command's process and all below it."""
     arguments = ["run", "resnet50", "--nodes", "2", "--data-dir", data_dir, "--runs", runs, "--run-id", "long"]
     process = start_trainscale(*arguments, *overrides(*LONG))
-    deadline_s = time.monotonic() + 120
-    while not any(event["event"] == "checkpoint" for event in events.read(runs / "long")):
-        assert time.monotonic() < deadline_s
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    family = psutil.Process(process.pid).children(recursive=True)
-    assert sum("training" in member.cmdline() for member in family) == 2
-    return process, family
+    try:
+        deadline_s = time.monotonic() + 120
+        while not any(event["event"] == "checkpoint" for event in events.read(runs / "long")):
+            assert time.monotonic() < deadline_s
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+        family = psutil.Process(process.pid).children(recursive=True)
+        assert sum(is_rank(member) for member in family) == 2
+        yield process, family
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
 
 
 def gone(family: list[psutil.Process], within_s: float = 10) -> bool:
@@ -140,10 +153,10 @@ def gone(family: list[psutil.Process], within_s: float = 10) -> bool:
 
 
 def test_interrupted_by_the_user_and_resumed(few_digits_dir: Path, tmp_path: Path) -> None:
-    process, family = start_long_run(few_digits_dir, tmp_path)
-    process.send_signal(signal.SIGINT)
-    assert gone(family)
-    out, _ = process.communicate(timeout=20)
+    with long_run(few_digits_dir, tmp_path) as (process, family):
+        process.send_signal(signal.SIGINT)
+        assert gone(family)
+        out, _ = process.communicate(timeout=20)
     assert process.returncode == 5
     assert "interrupted by SIGINT" in out
     record = record_of(tmp_path / "long")
@@ -161,11 +174,11 @@ def test_interrupted_by_the_user_and_resumed(few_digits_dir: Path, tmp_path: Pat
 
 
 def test_a_killed_rank_ends_all_and_is_told(few_digits_dir: Path, tmp_path: Path) -> None:
-    process, family = start_long_run(few_digits_dir, tmp_path)
-    victim = next(member for member in family if "training" in member.cmdline())
-    os.kill(victim.pid, signal.SIGKILL)
-    assert gone(family)
-    out, _ = process.communicate(timeout=20)
+    with long_run(few_digits_dir, tmp_path) as (process, family):
+        victim = next(member for member in family if is_rank(member))
+        os.kill(victim.pid, signal.SIGKILL)
+        assert gone(family)
+        out, _ = process.communicate(timeout=20)
     assert process.returncode == 4
     assert "a rank was killed" in out
     record = record_of(tmp_path / "long")
@@ -175,9 +188,8 @@ def test_a_killed_rank_ends_all_and_is_told(few_digits_dir: Path, tmp_path: Path
 
 
 def test_nothing_outlives_a_killed_command(few_digits_dir: Path, tmp_path: Path) -> None:
-    process, family = start_long_run(few_digits_dir, tmp_path)
-    process.kill()
-    assert gone(family)
-    process.communicate()
+    with long_run(few_digits_dir, tmp_path) as (process, family):
+        process.kill()
+        assert gone(family)
     status = json.loads(trainscale("status", tmp_path, "--json").stdout)
     assert status[0]["status"] == "interrupted"

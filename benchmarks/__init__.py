@@ -1,0 +1,1 @@
+"""This project beside its peers: ratios measured in one run on one machine. `make bench`."""
