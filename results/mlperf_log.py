@@ -14,7 +14,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TextIO
+from typing import Any, NamedTuple, Self, TextIO
 
 from pydantic_core import from_json
 
@@ -41,8 +41,7 @@ LARGEST_LOG_BYTES = 2**30
 """More is never unpacked from a gzip file: a small one can hold terabytes."""
 
 
-@dataclass(frozen=True, slots=True)
-class LogEvent:
+class LogEvent(NamedTuple):
     """One MLPerf event, whichever format it was written in."""
 
     time_s: float

@@ -30,7 +30,7 @@ CAUSE_STYLES = {
 INK, RULE, PAPER = "#010203", "#020304", "#030405"
 """Stand-ins that a page replaces by its own colours, light or dark, and a file by the light ones."""
 LIGHT = {INK: "#1a1d21", RULE: "#d5d9de", PAPER: "#ffffff"}
-LARGEST_NUMBER_OF_GROUPS = 12
+LARGEST_NUMBER_OF_GROUPS = 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ class Detail:
 
 
 DETAILS = [
-    Detail(figures=36, pngs=9, runs=400, curves=100), Detail(figures=36, pngs=0, runs=400, curves=100),
+    Detail(figures=24, pngs=9, runs=400, curves=100), Detail(figures=24, pngs=0, runs=400, curves=100),
     Detail(figures=12, pngs=0, runs=200, curves=60), Detail(figures=3, pngs=0, runs=50, curves=25),
 ]  # fmt: skip
 """Tried in turn until the page is small enough; what is left out is said on the page."""

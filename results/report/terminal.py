@@ -3,91 +3,120 @@
 from __future__ import annotations
 
 import io
-
-from rich import box
-from rich.console import Console
-from rich.table import Table as RichTable
-from rich.text import Text
+import textwrap
+from itertools import zip_longest
 
 from results.report import cells
 from results.report.content import FOOTNOTES, CurveContent, Report
 
 WIDTH = 100
 LONGEST_LIST = 20
+GAP = "  "
+NARROWEST = 12
+TEXT_COLUMNS = ("verdict", "why", "reference")
+
+
+class Page:
+    """Lines of text, each with a style of rich (or none)."""
+
+    def __init__(self, width: int = WIDTH) -> None:
+        self._width = width
+        self._lines: list[tuple[str, str]] = []
+
+    def text(self, text: str = "", style: str = "", indent: str = "") -> None:
+        """A paragraph, wrapped."""
+        lines = textwrap.wrap(text, self._width, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+        self._lines += [(line, style) for line in lines or [""]]
+
+    def table(self, table: cells.Table) -> None:
+        """A table; numbers are never cut or wrapped, the one column of text takes what is left."""
+        texts = [number < table.left or header in TEXT_COLUMNS for number, header in enumerate(table.headers)]
+        rows = [table.headers, *table.rows]
+        widths = [max(len(row[column]) for row in rows) for column in range(len(table.headers))]
+        over = sum(widths) + len(GAP) * (len(widths) - 1) - self._width
+        widest = max((column for column, text in enumerate(texts) if text), key=lambda column: widths[column], default=None)
+        if over > 0 and widest is not None:
+            widths[widest] = max(NARROWEST, widths[widest] - over)
+        for number, row in enumerate(rows):
+            cells_of_row = [textwrap.wrap(cell, width) or [""] for cell, width in zip(row, widths, strict=True)]
+            for parts in zip_longest(*cells_of_row, fillvalue=""):
+                aligned = [part.ljust(w) if text else part.rjust(w) for part, w, text in zip(parts, widths, texts, strict=True)]
+                self._lines.append((GAP.join(aligned).rstrip(), ""))
+            if number == 0:
+                self._lines.append(("─" * min(self._width, sum(widths) + len(GAP) * (len(widths) - 1)), ""))
+
+    def render(self, *, color: bool) -> str:
+        """All lines; with `color`, styled for a terminal."""
+        if not color:
+            return "\n".join(line for line, _ in self._lines) + "\n"
+        from rich.console import Console
+        from rich.text import Text
+
+        out = io.StringIO()
+        console = Console(file=out, width=self._width, force_terminal=True, color_system="standard", highlight=False)
+        for line, style in self._lines:
+            console.print(Text(line, style=style), soft_wrap=True)
+        return out.getvalue()
 
 
 def render(report: Report, *, color: bool = False, width: int = WIDTH) -> str:
     """The whole report as text of at most `width` columns."""
-    out = io.StringIO()
-    console = Console(file=out, width=width, force_terminal=color, color_system="standard" if color else None, highlight=False)
-    console.print(Text(report.title, style="bold"))
+    page = Page(width)
+    page.text(report.title, "bold")
     for remark in report.remarks:
-        console.print(Text(f"! {remark}", style="yellow"))
+        page.text(f"! {remark}", "yellow")
     for curve in report.curves:
-        _curve(console, curve)
+        _curve(page, curve)
     for rails in report.rails:
-        console.print()
-        console.print(Text(f"{rails.title}: speedups side by side", style="bold"))
-        print_table(console, cells.rail_table(rails))
+        page.text()
+        page.text(f"{rails.title}: speedups side by side", "bold")
+        page.table(cells.rail_table(rails))
     for content in report.scale_up:
-        console.print()
-        console.print(Text(f"Beside: {content.title} [{content.kind}]", style="bold"))
+        page.text()
+        page.text(f"Beside: {content.title} [{content.kind}]", "bold")
         if content.rows:
-            print_table(console, cells.scale_up_table(content))
-        console.print(Text(content.remark or f"Source: {content.source}", style="dim"))
-    _not_counted(console, report)
+            page.table(cells.scale_up_table(content))
+        page.text(content.remark or f"Source: {content.source}", "dim")
+    _not_counted(page, report)
     if report.curves:
-        console.print()
+        page.text()
         for footnote in FOOTNOTES:
-            console.print(Text(footnote, style="dim"))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+            page.text(footnote, "dim")
+    return page.render(color=color)
 
 
-def _curve(console: Console, curve: CurveContent) -> None:
-    console.print()
-    console.print(Text(curve.title, style="bold"))
-    console.print(Text(curve.base_sentence, style="" if curve.has_base else "yellow"))
-    print_table(
-        console, cells.scaling_table(curve).without("throughput")
-    )  # it stands in the next table, and 100 columns are full
+def _curve(page: Page, curve: CurveContent) -> None:
+    page.text()
+    page.text(curve.title, "bold")
+    page.text(curve.base_sentence, "" if curve.has_base else "yellow")
+    page.table(cells.scaling_table(curve).without("throughput"))  # it stands in the next table, and 100 columns are full
     if cells.compared(curve):
-        console.print("Speedup = throughput x epochs x overhead; and its upper bounds:")
-        print_table(console, cells.factor_table(curve))
+        page.text("Speedup = throughput x epochs x overhead; and its upper bounds:")
+        page.table(cells.factor_table(curve))
         if cells.causes(curve):
-            console.print("Points of efficiency lost, by cause:")
-            print_table(console, cells.points_table(curve, short=True))
+            page.text("Points of efficiency lost, by cause:")
+            page.table(cells.points_table(curve, short=True))
     for row in curve.rows:
         if row.sentence:
-            console.print(Text(f"  {cells.nodes(row.nodes)}: {row.sentence}"))
+            page.text(f"{cells.nodes(row.nodes)}: {row.sentence}", indent="  ")
         if row.rcp_suspicious:
-            console.print(Text(f"  {cells.nodes(row.nodes)}, {cells.epochs(row)} epochs: {row.rcp_note}", style="yellow"))
+            page.text(f"{cells.nodes(row.nodes)}, {cells.epochs(row)} epochs: {row.rcp_note}", "yellow", indent="  ")
 
 
-def _not_counted(console: Console, report: Report) -> None:
+def _not_counted(page: Page, report: Report) -> None:
     if report.not_counted:
-        console.print()
-        console.print(Text(f"Shown and not counted: {len(report.not_counted)} runs", style="bold"))
-        print_table(console, cells.not_counted_table(report, LONGEST_LIST))
-        _more(console, len(report.not_counted))
+        page.text()
+        page.text(f"Shown and not counted: {len(report.not_counted)} runs", "bold")
+        page.table(cells.not_counted_table(report, LONGEST_LIST))
+        _more(page, len(report.not_counted))
     if report.problems:
-        console.print()
-        console.print(Text(f"Not used: {len(report.problems)}", style="bold yellow"))
+        page.text()
+        page.text(f"Not used: {len(report.problems)}", "bold yellow")
         for source, reason in report.problems[:LONGEST_LIST]:
-            console.print(Text(f"  {source}: {reason}"))
-        _more(console, len(report.problems))
+            page.text(f"{source}: {reason}", indent="  ")
+        _more(page, len(report.problems))
 
 
-def _more(console: Console, number: int) -> None:
+def _more(page: Page, number: int) -> None:
     if number > LONGEST_LIST:
-        console.print(Text(f"  … and {number - LONGEST_LIST} more; --json lists all", style="dim"))
-
-
-def print_table(console: Console, table: cells.Table) -> None:
-    """Print a table; numbers are never cut or wrapped."""
-    shown = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False)
-    for number, header in enumerate(table.headers):
-        text = number < table.left or header in ("verdict", "why", "reference")
-        shown.add_column(header, justify="left" if text else "right", overflow="fold", no_wrap=not text)
-    for row in table.rows:
-        shown.add_row(*(Text(cell) for cell in row))
-    console.print(shown)
+        page.text(f"… and {number - LONGEST_LIST} more; --json lists all", "dim", indent="  ")

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import io
-
-from rich.console import Console
-from rich.text import Text
-
 from results.compare import ComparisonOfTwo, Pair
 from results.report import cells
 from results.report.content import workload_title
-from results.report.terminal import WIDTH, print_table
+from results.report.terminal import Page
 
 
 def render(found: ComparisonOfTwo, *, color: bool = False) -> str:
     """Text of at most 100 columns."""
-    out = io.StringIO()
-    console = Console(file=out, width=WIDTH, force_terminal=color, color_system="standard" if color else None, highlight=False)
-    console.print(Text(f"A: {found.first}   B: {found.second}", style="bold"))
-    console.print(Text(f"Rows are paired by {found.matched_by}.", style="dim"))
+    page = Page()
+    page.text(f"A: {found.first}   B: {found.second}", "bold")
+    page.text(f"Rows are paired by {found.matched_by}.", "dim")
     for remark in found.remarks:
-        console.print(Text(f"! {remark}", style="yellow"))
+        page.text(f"! {remark}", "yellow")
     headers = ["workload", "nodes", "ranks", "global", "runs", "A, min", "B, min", "B's speed", "95% interval", "verdict"]
-    print_table(console, cells.Table(headers, [_row(pair) for pair in found.pairs], left=1))
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    page.table(cells.Table(headers, [_row(pair) for pair in found.pairs], left=1))
+    return page.render(color=color)
 
 
 def _row(pair: Pair) -> list[str]:
