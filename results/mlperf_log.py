@@ -11,7 +11,7 @@ import sys
 import time
 import zlib
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, TextIO
@@ -32,8 +32,9 @@ V06_ONLY = {"submission_poc_name", "submission_entry"}
 """Keys that v0.6 requires and later rounds have dropped."""
 
 
-MARK = b":::MLL"
+MARK, NEW_MARK = b":::MLL", b":::MLLOG"
 OLD_LINE = re.compile(rb":::MLL[ \t]+([\d.]+)[ \t]+(\w+)[ \t]*:[ \t]*(.*)", re.DOTALL)
+OLD_KEY = re.compile(rb":::MLL[ \t]+[\d.]+[ \t]+(\w+)")
 NEW_KEY = re.compile(rb'"key"\s*:\s*"(\w+)"')
 
 
@@ -63,13 +64,6 @@ class ParsedLog:
     """Event lines that are cut or are no JSON; left out."""
 
 
-@dataclass(slots=True)
-class _Collected:
-    events: list[LogEvent] = field(default_factory=list)
-    formats: set[str] = field(default_factory=set)
-    broken: int = 0
-
-
 def read_log(path: Path, keys: Collection[str] = ()) -> ParsedLog:
     """Parse a log file, gzip or not; see `parse_log`.
 
@@ -97,53 +91,47 @@ def parse_log(data: bytes, keys: Collection[str] = ()) -> ParsedLog:
     Takes time in proportion to the size, whatever the bytes are.
     """
     wanted = {key.encode() for key in keys}
-    found = _Collected()
+    events: list[LogEvent] = []
+    formats: set[str] = set()
+    broken = 0
     position = data.find(MARK)
     while position >= 0:
         following = data.find(MARK, position + len(MARK))  # on the same line where two ranks wrote at once
         limit = following if following >= 0 else len(data)
         end = data.find(b"\n", position, limit)
         line = data[position : end if end >= 0 else limit]
-        if line.startswith(b"OG", len(MARK)):
-            _take_new(line[len(MARK) + 2 :], wanted, found)
-        elif match := OLD_LINE.match(line):
-            if not wanted or match[2] in wanted:
-                _take_old(match[1], match[2].decode(), match[3], found)
-        else:
-            found.broken += 1
         position = following
-    return ParsedLog(found.events, found.formats, found.broken)
+        new = line.startswith(NEW_MARK)
+        formats.add("MLLOG" if new else "MLL")
+        try:
+            if not wanted or _key(line, new) in wanted:
+                events.append(_new_event(line) if new else _old_event(line))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            broken += 1
+    return ParsedLog(events, formats, broken)
 
 
-def _take_new(payload: bytes, wanted: set[bytes], found: _Collected) -> None:
-    found.formats.add("MLLOG")
-    if wanted:
-        key = NEW_KEY.search(payload)
-        if key and key[1] not in wanted:
-            return
-    document = _object(payload)
-    try:
-        metadata = document.get("metadata")
-        event = LogEvent(
-            float(document["time_ms"]) / 1000,
-            str(document["key"]),
-            document.get("value"),
-            metadata if type(metadata) is dict else {},
-        )
-    except (KeyError, TypeError, ValueError):
-        found.broken += 1
-        return
-    found.events.append(event)
+def _key(line: bytes, new: bool) -> bytes:
+    found = (NEW_KEY if new else OLD_KEY).search(line)
+    if not found:
+        raise ValueError("no key")
+    return found[1]
 
 
-def _take_old(seconds: bytes, key: str, payload: bytes, found: _Collected) -> None:
-    found.formats.add("MLL")
-    document = _object(payload)
-    try:
-        metadata = document.get("metadata")
-        found.events.append(LogEvent(float(seconds), key, document["value"], metadata if type(metadata) is dict else {}))
-    except (KeyError, ValueError):
-        found.broken += 1
+def _new_event(line: bytes) -> LogEvent:
+    document = _object(line[len(NEW_MARK) :])
+    metadata = document.get("metadata")
+    metadata = metadata if type(metadata) is dict else {}
+    return LogEvent(float(document["time_ms"]) / 1000, str(document["key"]), document.get("value"), metadata)
+
+
+def _old_event(line: bytes) -> LogEvent:
+    found = OLD_LINE.match(line)
+    if not found:
+        raise ValueError("not a :::MLL line")
+    document = _object(found[3])
+    metadata = document.get("metadata")
+    return LogEvent(float(found[1]), found[2].decode(), document["value"], metadata if type(metadata) is dict else {})
 
 
 def _object(payload: bytes) -> dict[str, Any]:

@@ -204,11 +204,15 @@ def _metrics(workload: str, value: Any) -> dict[str, float]:
     if isinstance(value, dict) and isinstance(value.get("accuracy"), (dict, int, float)):
         value = value["accuracy"]
     if isinstance(value, dict):
-        pairs = (("box_ap", value.get("BBOX")), ("mask_ap", value.get("SEGM")))
-        return {name: float(number) for name, number in pairs if isinstance(number, (int, float))}
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        return {next(iter(TARGETS.get(workload, {"accuracy": 0.0}))): float(value)}
-    return {}
+        pairs: tuple[tuple[str, Any], ...] = (("box_ap", value.get("BBOX")), ("mask_ap", value.get("SEGM")))
+    else:
+        pairs = ((next(iter(TARGETS.get(workload, {"accuracy": 0.0}))), value),)
+    return {name: number for name, value in pairs if (number := _accuracy(value)) is not None}
+
+
+def _accuracy(value: Any) -> float | None:
+    """An accuracy as logged; NaN stays NaN, so that it can be named."""
+    return math.nan if isinstance(value, float) and math.isnan(value) else _float(value)
 
 
 def _intervals(events: dict[str, list[LogEvent]], start: str, stop: str, number: str) -> list[tuple[float, float]]:
@@ -230,18 +234,29 @@ def _outside(intervals: Iterable[tuple[float, float]], covers: list[tuple[float,
     return max(0.0, total)
 
 
-def _key(event: LogEvent, number: str) -> str:
-    return str(event.metadata.get(number))
+def _key(event: LogEvent, number: str) -> float | str:
+    value = event.metadata.get(number)
+    return value if isinstance(value, str) else _float(value) or 0.0
 
 
 def _epoch(event: LogEvent) -> float | None:
-    epoch = event.metadata.get("epoch_num")
-    return float(epoch) if isinstance(epoch, (int, float)) else None
+    return _float(event.metadata.get("epoch_num"))
 
 
 def _number(events: dict[str, list[LogEvent]], key: str) -> float | None:
-    values = [event.value for event in events.get(key, []) if isinstance(event.value, (int, float)) and event.value > 0]
-    return float(values[0]) if values and math.isfinite(values[0]) else None
+    values = [value for event in events.get(key, []) if (value := _float(event.value)) is not None and value > 0]
+    return values[0] if values else None
+
+
+def _float(value: Any) -> float | None:
+    """A finite number, or None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _whole(value: Any) -> int | None:

@@ -164,7 +164,10 @@ def test_import_brings_records_and_cut_down_logs(tmp_path: Path) -> None:
     before, after = (build_report(load([folder]), []) for folder in (DATA, into))
     scores = [
         sorted(
-            (curve.system, row.nodes, row.time_to_train_s) for curve in report.curves for row in curve.rows if curve.mlperf_round
+            (curve.workload, row.nodes, row.time_to_train_s)
+            for curve in report.curves
+            for row in curve.rows
+            if curve.mlperf_round
         )
         for report in (before, after)
     ]

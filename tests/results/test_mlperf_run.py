@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from published_logs import DATA, OLYMPIC_MINUTES, SHARED, TWO_RUNS, full_logs
 
 from results.archive import load
@@ -145,6 +147,32 @@ def test_no_epochs_leave_the_figures_empty(tmp_path: Path) -> None:
     assert run.samples is None
     assert run.samples_time_s is None
     assert run.evaluation_s is None
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.floats() | st.integers(-(10**400), 10**400) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["BBOX", "SEGM", "accuracy", "epoch_num"]), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_values_in_a_log_give_a_run_or_a_reason(tmp_path: Path, data: st.DataObject) -> None:
+    events = lines_of(SSD)[-25:]
+    start = next(event for event in lines_of(SSD) if event["key"] == "run_start")
+    for _ in range(data.draw(st.integers(1, 6))):
+        event = data.draw(st.sampled_from(events))
+        event[data.draw(st.sampled_from(["value", "metadata", "time_ms", "key"]))] = data.draw(anything)
+    try:
+        run = run_of_log(write(tmp_path / "result_0.txt", [start, *events]))
+    except UnusableLog:
+        return
+    assert run.time_to_train_s is None or 0 < run.time_to_train_s < 1e12
+    curves([run])
 
 
 def test_mixed_formats(tmp_path: Path) -> None:
