@@ -26,6 +26,7 @@ setup(
         "pydantic>=2.7",
         "pyyaml>=6",
         "rich>=13",
+        "scipy>=1.11",
         "tabulate>=0.9",
     ],
     extras_require={

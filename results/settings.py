@@ -26,6 +26,8 @@ class LearningRateSettings(Document):
     """Global batch size at which `value` holds."""
     by_batch_size: dict[int, PositiveFloat] = {}
     """Rates at certain global batch sizes, which win over the rule."""
+    multiple_of: PositiveFloat | None = None
+    """Round to a multiple of this; MLPerf's rules want multiples of 0.001 under SGD."""
 
     def at(self, global_batch_size: int) -> float:
         """Peak learning rate for a global batch size in samples."""
