@@ -5,15 +5,16 @@ from __future__ import annotations
 import datetime
 import json
 import os
+import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 from launch.emulation import inside_emulated_node
-from launch.interconnect import Interconnect, load_interconnect
+from launch.interconnect import Interconnect
 from launch.job import Host, Job, passed_on
 from launch.launchers import get_launcher
 from launch.rails import asked_rails
+from launch.runner import Placement
 from launch.show import Display
 from launch.supervise import supervise
 from results import rails
@@ -33,26 +34,17 @@ from results.yaml_file import ConfigurationError
 
 STALL_S = 120.0
 """A dead peer or a cut rail ends the measurement after this time without progress."""
+TELLING = (r"^(\[\d\]<stderr>:)?\w*(Error|Exception): ", r"Timeout \(", r"^\s*Message: ", r"ailed", r"rror")
+"""Kinds of lines that name a cause, the most telling first: exceptions, the stall watch, Open MPI's messages."""
 
 
 class FabricError(Exception):
     """The measurement did not come to its end; the message names the log and its last line."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FabricRequest:
-    """What to measure, and where."""
-
-    interconnect: str
-    launcher: str
-    hosts: list[str]
-    """`NAME` or `NAME:SLOTS`; empty: the surrounding allocation, or this host."""
-    ranks_per_node: int
-
-    @property
-    def nodes(self) -> int:
-        """Number of nodes that hosts or the allocation make."""
-        return len(self.hosts) or int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+def node_count(placement: Placement) -> int:
+    """Number of nodes that the hosts, or the surrounding allocation, make; 1 without both."""
+    return len(placement.hosts) or int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
 
 
 def expectation(share: str | None, line_rate: str | None, interconnect: Interconnect) -> Expectation | None:
@@ -81,29 +73,38 @@ def expectation(share: str | None, line_rate: str | None, interconnect: Intercon
     return Expectation(share=part, line_rate_bits_per_s=rate, rails=max(1, interconnect.rails))
 
 
-def make_job(request: FabricRequest, interconnect: Interconnect, folder: Path) -> Job:
-    """The launch of a measurement in `folder`.
+def make_job(placement: Placement, interconnect: Interconnect, ranks_per_node: int, folder: Path) -> Job:
+    """The launch of a measurement in `folder`, as training is launched.
 
     Raises:
         ConfigurationError: malformed hosts, fewer than two ranks, or more than fit.
     """
-    ranks = request.nodes * request.ranks_per_node
+    site, nodes = placement.site, node_count(placement)
+    ranks = nodes * ranks_per_node
     if ranks < 2:
         raise ConfigurationError("a fabric has at least two ranks; name hosts with --host, or ask for --ranks-per-node 2")
+    environment = {**passed_on(os.environ), "OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", **interconnect.environment()}
     job = Job(
-        tokens=[sys.executable, "-m", "training.fabric", str(folder)],
+        tokens=[*site.container, site.python or sys.executable, "-m", "training.fabric", str(folder)],
         ranks=ranks,
-        ranks_per_node=request.ranks_per_node,
-        hosts=[Host.parse(host, request.ranks_per_node) for host in request.hosts],
-        environment={**passed_on(os.environ), "OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", **interconnect.environment()},
-        one_host=request.nodes == 1 and not request.hosts,
+        ranks_per_node=ranks_per_node,
+        hosts=[Host.parse(host, ranks_per_node) for host in placement.hosts],
+        environment=environment | site.environment,
+        one_host=nodes == 1 and not placement.hosts,
+        cores_per_rank=site.cpus_per_rank or 1,
+        bind=site.bind_ranks and not inside_emulated_node(),
     )
     job.check()
     return job
 
 
 def measure(
-    request: FabricRequest, settings: FabricSettings, expected: Expectation | None, folder: Path, display: Display
+    placement: Placement,
+    interconnect: Interconnect,
+    ranks_per_node: int,
+    settings: FabricSettings,
+    expected: Expectation | None,
+    folder: Path,
 ) -> FabricResult:
     """Measure, judge the rails, and write `fabric.json` and `command.json` into `folder`.
 
@@ -113,16 +114,15 @@ def measure(
     """
     from results import nccl_log
 
-    interconnect = load_interconnect(request.interconnect)
-    launcher = get_launcher(request.launcher)
+    launcher = get_launcher(placement.launcher, placement.site)
     run_dir = RunDirectory(folder)
     out = folder / MEASUREMENT_FILE
-    job = make_job(request, interconnect, folder)
+    job = make_job(placement, interconnect, ranks_per_node, folder)
     run_dir.launcher_log.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / SETTINGS_FILE, settings.model_dump_json(indent=1) + "\n")
     command, environment = launcher.command(job), launcher.environment(job)
     write_atomically(run_dir.command, json.dumps({"tokens": command, "environment": environment}, indent=1) + "\n")
-    outcome = supervise(command, environment, run_dir, display)
+    outcome = supervise(command, environment, run_dir, Display())
     log = run_dir.launcher_log.read_text(encoding="utf-8", errors="replace").splitlines()
     if outcome.exit_status != 0 or not out.exists():
         raise FabricError(f"the measurement ended with status {outcome.exit_status}: {_cause(log)}; log: {run_dir.launcher_log}")
@@ -156,6 +156,9 @@ def new_folder(runs: Path, interconnect: str) -> Path:
 
 
 def _cause(log: list[str]) -> str:
-    """The line of a log that most likely says why: the last exception or error, else the last line."""
-    telling = [line for line in log if "Error" in line or "error" in line or "Timeout" in line]
-    return (telling or [line for line in log if line.strip()] or ["no output"])[-1].strip()
+    """The line of a log that most likely says why: the first of the most telling kind that there is."""
+    for kind in TELLING:
+        for line in log:
+            if re.search(kind, line):
+                return line.strip()
+    return next((line.strip() for line in reversed(log) if line.strip()), "no output")

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 
 import click
 
+from launch.commands.options import make_placement, placement_options
+
 
 @click.command()
 @click.option("--interconnect", default="loopback", show_default=True, metavar="NAME|FILE")
-@click.option("--launcher", default="mpirun", show_default=True, metavar="NAME", help="mpirun, srun or horovodrun.")
-@click.option("--host", "hosts", multiple=True, metavar="NAME[:SLOTS]", help="Repeat for each node; default: the allocation.")
+@placement_options
 @click.option(
-    "--ranks-per-node", type=click.IntRange(1), default=1, show_default=True, help="2 or more also measures inside a node."
+    "--ranks-per-node", type=click.IntRange(1), help="2 or more also measures inside a node; default: the site's, or 1."
 )
 @click.option("--smallest", "smallest_bytes", type=click.IntRange(4), default=4096, show_default=True, metavar="BYTES")
 @click.option("--largest", "largest_bytes", type=click.IntRange(4), default=256 * 2**20, show_default=True, metavar="BYTES")
@@ -29,9 +31,11 @@ import click
 @click.option("--dry-run", is_flag=True, help="Print the exact command, and start nothing.")
 def command(
     interconnect: str,
-    launcher: str,
+    launcher: str | None,
     hosts: tuple[str, ...],
-    ranks_per_node: int,
+    hostfile: Path | None,
+    site_file: Path | None,
+    ranks_per_node: int | None,
     smallest_bytes: int,
     largest_bytes: int,
     seconds: float,
@@ -47,37 +51,30 @@ def command(
     exit status 1 when busbw at 8 MiB and more stays below, or when other rails than asked carried it.
     """
     from launch import fabric
-    from launch.interconnect import load_interconnect
-    from launch.show import Display
     from results.fabric import FabricSettings
     from results.report import fabric as report
     from results.yaml_file import ConfigurationError
 
     if smallest_bytes >= largest_bytes:
         raise ConfigurationError(f"--smallest {smallest_bytes} must be below --largest {largest_bytes}")
-    request = fabric.FabricRequest(
-        interconnect=interconnect,
-        launcher=launcher,
-        hosts=list(hosts),
-        ranks_per_node=ranks_per_node,
-    )
+    placement = make_placement(launcher, hosts, hostfile, site_file)
+    asked = placement.interconnect(interconnect)
+    per_node = ranks_per_node or (placement.site.ranks_per_node if site_file else 1)
     settings = FabricSettings(
         smallest_bytes=smallest_bytes, largest_bytes=largest_bytes, seconds_per_size=seconds, stall_s=fabric.STALL_S
     )
-    expected = fabric.expectation(expect, line_rate, load_interconnect(interconnect))
-    if expected is not None and request.nodes < 2:
+    expected = fabric.expectation(expect, line_rate, asked)
+    if expected is not None and fabric.node_count(placement) < 2:
         raise ConfigurationError("--expect compares with the line rate between nodes; name at least two hosts with --host")
     folder = fabric.new_folder(runs, interconnect)
     if dry_run:
-        import shlex
-
         from launch.launchers import get_launcher
 
-        job = fabric.make_job(request, load_interconnect(interconnect), folder)
-        click.echo(shlex.join(get_launcher(launcher).command(job)))
+        job = fabric.make_job(placement, asked, per_node, folder)
+        click.echo(shlex.join(get_launcher(placement.launcher, placement.site).command(job)))
         return
     try:
-        result = fabric.measure(request, settings, expected, folder, Display())
+        result = fabric.measure(placement, asked, per_node, settings, expected, folder)
     except fabric.FabricError as error:
         raise click.ClickException(str(error)) from error
     report.draw(result, folder / "fabric.svg")

@@ -9,6 +9,8 @@ import pytest
 from launch import fabric
 from launch.emulation.cluster import Cluster
 from launch.interconnect import load_interconnect
+from launch.runner import Placement
+from launch.site import SiteProfile
 from results.fabric import Expectation, FabricResult
 from results.yaml_file import ConfigurationError
 from tests.launch.support import ROOT, trainscale
@@ -44,18 +46,20 @@ def test_a_wrong_expectation_is_refused_in_one_line(share: str | None, rate: str
 
 def test_ranks_are_started_as_training_starts_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
-    request = fabric.FabricRequest(interconnect="edr-1", launcher="mpirun", hosts=["a:4", "b:4"], ranks_per_node=4)
-    job = fabric.make_job(request, load_interconnect("edr-1"), tmp_path)
-    assert job.tokens == [sys.executable, "-m", "training.fabric", str(tmp_path)]
+    site = SiteProfile(devices={"infiniband": ["mlx5_7:1"]}, container=["apptainer", "exec", "x.sif"], python="python3")
+    placement = Placement(hosts=["a:4", "b:4"], site=site)
+    job = fabric.make_job(placement, placement.interconnect("edr-1"), 4, tmp_path)
+    assert job.tokens == ["apptainer", "exec", "x.sif", "python3", "-m", "training.fabric", str(tmp_path)]
     assert (job.ranks, job.ranks_per_node, job.one_host) == (8, 4, False)
-    assert job.environment["NCCL_IB_HCA"] == "=mlx5_0:1"
+    assert job.environment["NCCL_IB_HCA"] == "=mlx5_7:1"
     assert job.environment["NCCL_DEBUG"] == "INFO"
 
 
 def test_an_allocation_gives_the_number_of_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "8")
-    request = fabric.FabricRequest(interconnect="edr-1", launcher="srun", hosts=[], ranks_per_node=4)
-    assert fabric.make_job(request, load_interconnect("edr-1"), tmp_path).ranks == 32
+    job = fabric.make_job(Placement(launcher="srun"), load_interconnect("edr-1"), 4, tmp_path)
+    assert (job.ranks, job.one_host) == (32, False)
+    assert job.tokens[0] == sys.executable
 
 
 def test_what_makes_no_sense_is_refused_in_one_line(tmp_path: Path) -> None:
