@@ -21,7 +21,7 @@ from results.record import SCHEMA_VERSION, RunRecord
 from results.run import Run, SettingsTable, run_of_record
 from results.yaml_file import ConfigurationError
 
-RECORD, SPEC = "record.json", "spec.json"
+RECORD, SPEC, FABRIC = "record.json", "spec.json", "fabric.json"
 LOG_ENDINGS = (".txt", ".log", ".out", ".txt.gz", ".log.gz", ".out.gz")
 
 
@@ -69,7 +69,7 @@ def load(paths: Iterable[Path]) -> Archive:
                 continue
             seen.add(resolved)
             _take(found, named=found == top, archive=archive, table=table, systems=systems)
-    if not (archive.runs or archive.problems or archive.without_record):
+    if not (archive.runs or archive.problems or archive.without_record or archive.fabric_files):
         shown = ", ".join(str(path) for path in paths)
         raise ConfigurationError(f"{shown}: no run found; expected run directories (with {RECORD}) or MLPerf logs (result_*.txt)")
     return archive
@@ -136,7 +136,7 @@ def _take(path: Path, *, named: bool, archive: Archive, table: SettingsTable, sy
             archive.runs.append(run_of_record(record, path.parent, table))
         elif path.name == SPEC:
             archive.without_record.append(path.parent)
-        elif path.name.startswith("fabric") and path.suffix == ".json":
+        elif path.name == FABRIC:
             archive.fabric_files.append(path)
         else:
             log = read_log(path, KEYS)
@@ -193,7 +193,7 @@ def _walk(top: Path) -> Iterator[Path]:
             continue
         if entry.is_dir(follow_symlinks=True):
             yield from _walk(Path(entry.path))
-        elif entry.name.endswith(LOG_ENDINGS) or (entry.name.startswith("fabric") and entry.name.endswith(".json")):
+        elif entry.name.endswith(LOG_ENDINGS) or entry.name == FABRIC:
             yield Path(entry.path)
 
 

@@ -155,7 +155,7 @@ def _bounds(curve: Curve, base: Row, row: Row, ideal: float, allreduce: Sequence
         return Bounds(ideal, None, None)
     least_s = max(0.0, min(serial_s))
     training_s = base.training_s / ideal
-    amdahl = base.score.value_s / (least_s + training_s)
+    amdahl = min(ideal, base.score.value_s / (least_s + training_s))
     return Bounds(ideal, amdahl, _communication_bound(base, row, least_s, training_s, allreduce))
 
 
@@ -167,7 +167,8 @@ def _communication_bound(
         return None
     gradient_bytes = run.model_parameters * (2 if run.compression == "fp16" else 4)
     steps = base.epochs * base.samples_per_epoch / row.global_batch_size
-    return base.score.value_s / (serial_s + max(training_s, steps * allreduce_time_s(allreduce, gradient_bytes)))
+    bound = base.score.value_s / (serial_s + max(training_s, steps * allreduce_time_s(allreduce, gradient_bytes)))
+    return min(size_ratio(base, row), bound)
 
 
 def allreduce_time_s(points: Sequence[AllreducePoint], size_bytes: float) -> float:

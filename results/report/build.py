@@ -11,17 +11,15 @@ from typing import Any
 from results.archive import Archive
 from results.decomposition import Comparison, compare_row
 from results.explain import base_sentence, sentence
-from results.fabric import AllreducePoint, FabricResult
+from results.fabric import FabricResult
 from results.published import Published, load_published
 from results.rcp import DEFAULT_ROUND, Verdict, judge
 from results.report.content import CurveContent, Report, RowContent, RunContent
+from results.report.fabric_evidence import allreduce_of, fabric_content, load_fabrics
 from results.report.rails import rail_comparisons
 from results.report.scale_up import scale_up
 from results.run import Run
 from results.scaling import Curve, Row, curves
-
-Fabrics = dict[tuple[str, int, bool], list[AllreducePoint]]
-"""Measured allreduces by interconnect, nodes, and whether these were emulated."""
 
 
 def build_report(
@@ -35,7 +33,7 @@ def build_report(
         ConfigurationError: `against` names nothing that there is.
     """
     published = [found for name in against for found in load_published(name)]
-    fabrics, problems = _fabrics(archive.fabric_files)
+    fabrics, problems = load_fabrics(archive.fabric_files)
     ambiguous = _ambiguous_systems(archive.runs)
     found = curves(run for run in archive.runs if run.counts)
     variants = _variants(found)
@@ -55,19 +53,20 @@ def build_report(
         curves=contents,
         rails=rail_comparisons(found, [content.title for content in contents]),
         scale_up=[scale_up(file, contents) for file in published],
+        fabrics=[fabric_content(fabric) for fabric in fabrics],
         runs=[_run(number, run, places.get(id(run), "")) for number, run in enumerate(archive.runs, start=1)],
         problems=problems,
     )
 
 
-def _curve(curve: Curve, anchor: str, variant: str, ambiguous: set[str], fabrics: Fabrics) -> CurveContent:
+def _curve(curve: Curve, anchor: str, variant: str, ambiguous: set[str], fabrics: Sequence[FabricResult]) -> CurveContent:
     series = curve.series
     batches = {row.local_batch_size for row in curve.rows} if curve.scaling == "weak scaling" else set()
     total = {row.global_batch_size for row in curve.rows} if curve.scaling == "strong scaling" else set()
     detail = f"{batches.pop()} images per rank" if batches else f"global batch {total.pop()}" if total else ""
     rows = []
     for row in curve.rows:
-        allreduce = fabrics.get((series.interconnect, row.nodes, series.emulated), [])
+        allreduce = allreduce_of(fabrics, series.interconnect, row.nodes, series.emulated)
         rows.append(_row(curve, row, compare_row(curve, row, allreduce)))
     return CurveContent(
         anchor=anchor,
@@ -146,14 +145,14 @@ def _rcp(curve: Curve, row: Row) -> tuple[Verdict | None, str]:
         return None, "no reference" if epochs else "target missed"
     if verdict.point is None:
         return verdict, f"{DEFAULT_ROUND} has no reference for so large a batch"
-    epochs_there = f"{verdict.point.mean_epochs:.1f} epochs in {DEFAULT_ROUND}"
+    epochs_there = f"{verdict.point.mean_epochs:.1f} in {DEFAULT_ROUND}"
     if verdict.how == "smaller than any reference batch":
-        return verdict, f"{epochs_there} at {verdict.point.global_batch_size}, the smallest reference batch"
+        return verdict, f"{epochs_there} at {verdict.point.global_batch_size}, its smallest"
     how = " (interpolated)" if verdict.how == "interpolated" else ""
     if not verdict.suspicious:
         return verdict, epochs_there + how
     least = f"a mean below {verdict.point.least_epochs:.1f} is faster than chance allows"
-    return verdict, f"SUSPICIOUSLY FAST against {epochs_there}{how}: {least}"
+    return verdict, f"SUSPICIOUSLY FAST against {epochs_there}{how}; {least}"
 
 
 def _run(number: int, run: Run, curve: str) -> RunContent:
@@ -235,25 +234,6 @@ def _variants(found: Sequence[Curve]) -> dict[str, str]:
             shown = [f"{key.removeprefix('communication.')}={flat.get(key)}" for key in differing[:3]]
             labels[digest] = ", ".join(shown + ["…"] * (len(differing) > 3))
     return labels
-
-
-def _fabrics(paths: Iterable[Path]) -> tuple[Fabrics, list[tuple[str, str]]]:
-    """The latest measurement of each interconnect and number of nodes that went over the rails asked for."""
-    found: dict[tuple[str, int, bool], tuple[str, list[AllreducePoint]]] = {}
-    problems = []
-    for path in paths:
-        try:
-            result = FabricResult.model_validate_json(path.read_bytes())
-        except (OSError, ValueError) as error:
-            problems.append((str(path), f"not a fabric measurement: {str(error).splitlines()[0]}"))
-            continue
-        measured = result.measurement
-        key = result.interconnect, measured.nodes, result.emulated_nodes
-        if result.evidence.verdict == "rails-differ":
-            problems.append((str(path), f"fabric measurement left out, rails differ: {result.evidence.reason}"))
-        elif key not in found or found[key][0] < measured.started_at:
-            found[key] = measured.started_at, measured.allreduce
-    return {key: points for key, (_, points) in found.items()}, problems
 
 
 def _finite(value: float) -> float | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from results.report.content import CurveContent, RailContent, Report, RowContent, RunContent, ScaleUpContent
+from results.rates import show_rate
+from results.report.content import CurveContent, RailContent, Report, RowContent, RunContent, ScaleUpContent, workload_title
 
 NONE = "–"
 
@@ -31,9 +32,9 @@ def minutes(time_s: float | None) -> str:
     return f"{value:.1f}" if value >= 1000 else f"{value:.2f}" if value >= 10 else f"{value:.3f}"
 
 
-def count(value: float | None, digits: int = 0) -> str:
+def count(value: int) -> str:
     """A number with thousands marks."""
-    return NONE if value is None else f"{value:,.{digits}f}"
+    return f"{value:,}"
 
 
 def rate(value: float | None) -> str:
@@ -180,7 +181,7 @@ def compared(curve: CurveContent) -> list[RowContent]:
 
 def convergence_table(curve: CurveContent) -> Table:
     """Epochs beside the reference, and training alone beside time to train."""
-    headers = ["nodes", "global", "epochs", "least–most", "training only, min", "95% of minutes", "reference"]
+    headers = ["nodes", "global", "epochs", "least–most", "training, min", "95%, min", "reference"]
     rows = [
         [
             whole(row.nodes), whole(row.global_batch_size), epochs(row), _range(row.epochs_least, row.epochs_most),
@@ -210,12 +211,26 @@ def scale_up_table(content: ScaleUpContent) -> Table:
     headers = ["workload", "system", "GPUs", "published, min", "nodes", "interconnect", "here, min", "here/published"]
     rows = [
         [
-            row.workload, row.system, str(row.accelerators), minutes(row.published_time_s), str(row.nodes), row.interconnect,
-            minutes(row.time_to_train_s), ratio(row.time_ratio),
+            workload_title(row.workload), row.system, str(row.accelerators), minutes(row.published_time_s),
+            str(row.nodes), row.interconnect, minutes(row.time_to_train_s), ratio(row.time_ratio),
         ]
         for row in content.rows
     ]  # fmt: skip
     return Table(headers, rows, left=2)
+
+
+def fabric_table(report: Report) -> Table:
+    """Fabric measurements."""
+    headers = ["interconnect", "nodes", "ranks", "busbw", "at bytes", "latency, µs", "rails", "verdict"]
+    rows = [
+        [
+            fabric.interconnect + (" (emulated)" if fabric.emulated else ""), str(fabric.nodes), str(fabric.ranks),
+            show_rate(fabric.best_busbw_bits_per_s), count(fabric.best_size_bytes),
+            NONE if fabric.latency_s is None else f"{fabric.latency_s * 1e6:.1f}", fabric.rails, fabric.outcome or NONE,
+        ]
+        for fabric in report.fabrics
+    ]  # fmt: skip
+    return Table(headers, rows, left=1)
 
 
 def not_counted_table(report: Report, limit: int) -> Table:

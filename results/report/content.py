@@ -152,6 +152,25 @@ class ScaleUpContent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FabricContent:
+    """One measurement of a fabric, by `trainscale fabric`."""
+
+    interconnect: str
+    nodes: int
+    ranks: int
+    emulated: bool
+    best_busbw_bits_per_s: float
+    """Best bus bandwidth of an allreduce among large messages."""
+    best_size_bytes: int
+    latency_s: float | None
+    """Of the fit over all message sizes."""
+    rails: str
+    outcome: str
+    """Of an acceptance check; empty where none was asked for."""
+    measured_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunContent:
     """One run."""
 
@@ -192,6 +211,7 @@ class Report:
     curves: list[CurveContent]
     rails: list[RailContent]
     scale_up: list[ScaleUpContent]
+    fabrics: list[FabricContent]
     runs: list[RunContent]
     problems: list[tuple[str, str]] = field(default_factory=list)
     """Path and reason of what could not be used."""

@@ -164,7 +164,8 @@ def _minutes(group: list[CurveContent], names: list[str], beside: list[tuple[int
     for number, (curve, name) in enumerate(zip(group, names, strict=True)):
         _minutes_of_curve(axes, curve, name, number, len(group))
     for number, (system, points) in enumerate(_by_system(beside).items()):
-        x, y = [point[0] for point in points], [point[1] / 60 for point in points]
+        shift = 2 ** (-0.1 * number - 0.05 * (len(group) > 1))
+        x, y = [point[0] * shift for point in points], [point[1] / 60 for point in points]
         marker = ["*", "X", "h", "p"][number % 4]
         axes.plot(x, y, linestyle="", marker=marker, markersize=10, color=INK, markerfacecolor="none", label=system, zorder=4)
     axes.set_xscale("log", base=2)

@@ -18,6 +18,8 @@ def render(report: Report) -> str:
         parts += _curve(curve)
     for rails in report.rails:
         parts += [f"## {_escape(rails.title)}: speedups side by side", _table(cells.rail_table(rails))]
+    if report.fabrics:
+        parts += ["## Fabric, measured by allreduce over the path of training", _table(cells.fabric_table(report))]
     for content in report.scale_up:
         parts.append(f"## Beside: {_escape(content.title)} ({content.kind})")
         parts += [_table(cells.scale_up_table(content))] if content.rows else []
@@ -36,12 +38,12 @@ def render(report: Report) -> str:
 
 def _curve(curve: CurveContent) -> list[str]:
     parts = [f"## {_escape(curve.title)}", _escape(curve.base_sentence), _table(cells.scaling_table(curve))]
+    sentences = [f"- {cells.nodes(row.nodes)}: {_escape(row.sentence)}" for row in curve.rows if row.sentence]
+    parts += ["\n".join(sentences)] if sentences else []
     if cells.compared(curve):
         parts += ["Speedup = throughput x epochs x overhead; and its upper bounds:", _table(cells.factor_table(curve))]
         if cells.causes(curve):
             parts += ["Points of efficiency lost, by cause:", _table(cells.points_table(curve))]
-    sentences = [f"- {cells.nodes(row.nodes)}: {_escape(row.sentence)}" for row in curve.rows if row.sentence]
-    parts += ["\n".join(sentences)] if sentences else []
     parts += ["Epochs to target beside MLPerf's reference convergence points:", _table(cells.convergence_table(curve))]
     return parts
 
@@ -50,7 +52,7 @@ def _table(table: cells.Table) -> str:
     text = table.left, ("verdict", "why", "reference")
     align = ["left" if number < text[0] or header in text[1] else "right" for number, header in enumerate(table.headers)]
     rows = [[_escape(cell) for cell in row] for row in table.rows]
-    return tabulate(rows, headers=table.headers, tablefmt="github", colalign=align if rows else None, disable_numparse=True)
+    return tabulate(rows, headers=table.headers, tablefmt="pipe", colalign=align if rows else None, disable_numparse=True)
 
 
 def _escape(text: str) -> str:

@@ -71,6 +71,10 @@ def render(report: Report, *, color: bool = False, width: int = WIDTH) -> str:
         page.text()
         page.text(f"{rails.title}: speedups side by side", "bold")
         page.table(cells.rail_table(rails))
+    if report.fabrics:
+        page.text()
+        page.text("Fabric, measured by allreduce over the path of training", "bold")
+        page.table(cells.fabric_table(report))
     for content in report.scale_up:
         page.text()
         page.text(f"Beside: {content.title} [{content.kind}]", "bold")
@@ -90,17 +94,19 @@ def _curve(page: Page, curve: CurveContent) -> None:
     page.text(curve.title, "bold")
     page.text(curve.base_sentence, "" if curve.has_base else "yellow")
     page.table(cells.scaling_table(curve).without("throughput"))  # it stands in the next table, and 100 columns are full
+    for row in curve.rows:
+        if row.sentence:
+            page.text(f"{cells.nodes(row.nodes)}: {row.sentence}", indent="  ")
+        if row.rcp_suspicious:
+            page.text(f"{cells.nodes(row.nodes)}, {cells.epochs(row)} epochs: {row.rcp_note}", "yellow", indent="  ")
     if cells.compared(curve):
         page.text("Speedup = throughput x epochs x overhead; and its upper bounds:")
         page.table(cells.factor_table(curve))
         if cells.causes(curve):
             page.text("Points of efficiency lost, by cause:")
             page.table(cells.points_table(curve, short=True))
-    for row in curve.rows:
-        if row.sentence:
-            page.text(f"{cells.nodes(row.nodes)}: {row.sentence}", indent="  ")
-        if row.rcp_suspicious:
-            page.text(f"{cells.nodes(row.nodes)}, {cells.epochs(row)} epochs: {row.rcp_note}", "yellow", indent="  ")
+    page.text("Epochs to target, and training without evaluation and checkpoints:")
+    page.table(cells.convergence_table(curve))
 
 
 def _not_counted(page: Page, report: Report) -> None:

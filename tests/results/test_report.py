@@ -13,6 +13,7 @@ from published_logs import DATA
 from records import a_record, a_settings, write_records
 
 from results.archive import load
+from results.fabric import FabricResult
 from results.report import csv, json, markdown, terminal
 from results.report.build import build_report
 from results.report.content import Report
@@ -178,6 +179,46 @@ def test_settings_that_differ_are_named(tmp_path: Path) -> None:
     records = [a_record(), a_record(repeat=2, settings=a_settings(precision="bf16"))]
     report = report_of(write_records(tmp_path, records))
     assert sorted(curve.variant for curve in report.curves) == ["precision=bf16", "precision=fp16"]
+
+
+def a_fabric(nodes: int, seconds_s: float, verdict: str = "as-asked", started_at: str = "2026-01-05T09:00:00Z") -> FabricResult:
+    """8 MB and gradients of ResNet-50 in `seconds_s`."""
+    point = {"fastest_s": seconds_s, "slowest_s": seconds_s, "iterations": 10, "seconds_s": seconds_s}
+    return FabricResult.model_validate(
+        {
+            "interconnect": "edr-1", "emulated_nodes": False, "command": ["mpirun"], "fit": None,
+            "asked": {"source": "infiniband-port-counters", "devices": ["mlx5_0:1"]},
+            "measurement": {
+                "started_at": started_at, "ranks": 4 * nodes, "hosts": [f"node{rank // 4}" for rank in range(4 * nodes)],
+                "device": "cpu", "operations": "mpi", "mpi": "", "point_to_point": [], "least_exchange_bytes": 1,
+                "allreduce": [{"size_bytes": 25_557_032 * 4, **point}], "before": {"nodes": []}, "after": {"nodes": []},
+            },
+            "evidence": {"verdict": verdict, "reason": "because"},
+        }
+    )  # fmt: skip
+
+
+def test_the_fabric_bounds_the_speedup(tmp_path: Path) -> None:
+    """The latest measurement counts, and one over other rails than asked bounds nothing."""
+    write_records(tmp_path / "runs", [a_record(nodes=n, minutes=150 / n + n) for n in (1, 2, 4)])
+    step_s = 1664 / (35 * 1_281_167 / (0.97 * 151 * 60))  # of 2 nodes at the ideal rate
+    fabrics = {"old": a_fabric(2, 9.0, started_at="2025-01-01T00:00:00Z"), "new": a_fabric(2, 3 * step_s)}
+    fabrics["elsewhere"] = a_fabric(4, 9.0, "rails-differ")
+    for name, fabric in fabrics.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "fabric.json").write_text(fabric.model_dump_json())
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "fabric.json").write_text("{}")
+    report = report_of(tmp_path)
+    two, four = report.curves[0].rows[1:]
+    assert two.communication_bound is not None
+    assert two.communication_bound == pytest.approx(1 / 3, rel=0.05)
+    assert four.communication_bound is None
+    assert [fabric.rails for fabric in report.fabrics] == ["as-asked", "rails-differ"]
+    assert "not a fabric measurement" in report.problems[0][1]
+    for text in (terminal.render(report), markdown.render(report), json.render(report)):
+        assert "edr-1" in text
+    assert "Fabric, measured by allreduce" in terminal.render(report)
 
 
 def test_intervals() -> None:
