@@ -66,6 +66,7 @@ def make_job(spec: RunSpec, placement: Placement, run_dir: Path) -> Job:
         "OMP_NUM_THREADS": threads,
         "HOROVOD_FUSION_THRESHOLD": str(spec.settings.communication.fusion_threshold_bytes),
         "HOROVOD_CYCLE_TIME": str(spec.settings.communication.cycle_time_ms),
+        "HOROVOD_STALL_CHECK_TIME_SECONDS": "30",  # rank 0's log then names the ranks that the others wait for
         "NCCL_DEBUG": "INFO",
         **placement.interconnect(spec.interconnect).environment(),
         **site.environment,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from typing import Any
 
+from launch.launcher_words import Loss, find_loss
 from launch.supervise import Outcome
 from results import events
 from results.facts import git_facts, host_facts, software_facts
@@ -25,13 +27,16 @@ def salvage_record(run_dir: RunDirectory, outcome: Outcome) -> RunRecord:
     evaluations = list(
         {e["epoch"]: EvaluationFigures.model_validate(e["figures"]) for e in seen if e["event"] == "evaluation"}.values()
     )
+    told = _failures(run_dir, outcome)
+    loss = find_loss(_launcher_text(run_dir, outcome))
     # Exit status 5: a rank saw the signal itself, for example from the scheduler, before this supervisor did.
-    interrupted = outcome.interrupted_by is not None or (outcome.exit_status == 5 and not list(_failures(run_dir)))
+    blameless = outcome.exit_status == 5 or (loss is not None and loss.blameless)
+    interrupted = outcome.interrupted_by is not None or (blameless and not outcome.stalled and not told)
     command = json.loads(run_dir.command.read_text())
     record = RunRecord(
         spec=spec,
         status="interrupted" if interrupted else "failed",
-        failure=_interruption(outcome) if interrupted else _failure(run_dir, outcome, spec.ranks),
+        failure=_interruption(outcome, loss) if interrupted else _failure(run_dir, outcome, told, loss, spec.ranks),
         started_at=_iso(seen[0]["time_s"] if seen else run_dir.command.stat().st_mtime),
         stopped_at=_iso(datetime.datetime.now(datetime.UTC).timestamp()),
         time_to_train_s=None,
@@ -63,32 +68,51 @@ def _accounts(seen: list[dict[str, Any]], epochs: list[EpochFigures], evaluation
     )
 
 
-def _interruption(outcome: Outcome) -> Failure:
-    return Failure(
-        message=f"interrupted by {outcome.interrupted_by or 'a signal'}; trainscale resume goes on from the last checkpoint"
-    )
+def _interruption(outcome: Outcome, loss: Loss | None) -> Failure:
+    why = f"interrupted by {outcome.interrupted_by or 'a signal'}"
+    if outcome.interrupted_by is None and loss is not None and loss.blameless:
+        why = loss.message
+    return Failure(message=f"{why}; trainscale resume goes on from the last checkpoint")
 
 
-def _failures(run_dir: RunDirectory) -> list[Failure]:
-    """What failing ranks left, the first one first."""
-    paths = sorted((run_dir.path / "logs").glob("failure-*.json"), key=lambda path: path.stat().st_mtime_ns)
-    return [Failure.model_validate_json(path.read_text()) for path in paths]
+def _failures(run_dir: RunDirectory, outcome: Outcome) -> list[Failure]:
+    """What failing ranks of this start left, the first one first."""
+    found = [(path.stat().st_mtime, path) for path in (run_dir.path / "logs").glob("failure-*.json")]
+    return [Failure.model_validate_json(path.read_text()) for time_s, path in sorted(found) if time_s >= outcome.started_s]
 
 
-def _failure(run_dir: RunDirectory, outcome: Outcome, ranks: int) -> Failure:
-    told = _failures(run_dir)
+def _launcher_text(run_dir: RunDirectory, outcome: Outcome) -> str:
+    """What the launcher said since this start; the log also holds what it said before a resume."""
+    with run_dir.launcher_log.open("rb") as stream:
+        stream.seek(outcome.log_start_bytes)
+        return stream.read().decode(errors="replace")
+
+
+def _failure(run_dir: RunDirectory, outcome: Outcome, told: list[Failure], loss: Loss | None, ranks: int) -> Failure:
+    launcher = _tail(_launcher_text(run_dir, outcome))
+    if outcome.stalled:
+        return Failure(message=f"{outcome.stalled}; {_missing_ranks(run_dir)}", last_lines=_last_lines(run_dir, 0))
     if told:
         rank = told[0].rank
         lines = _last_lines(run_dir, rank) if rank is not None else []
         return told[0].model_copy(update={"last_lines": lines})
     started = [rank for rank in range(ranks) if run_dir.rank_log(rank).exists()]
-    launcher = _tail(run_dir.launcher_log.read_text(errors="replace"))
     if not started:
         reason = next((line for line in launcher if line.strip(" -*")), "it said nothing")
         message = f"no rank started; the launcher ended with status {outcome.exit_status}: {reason.strip()}"
         return Failure(message=message, last_lines=launcher)
+    if loss is not None and loss.rank is not None:
+        return Failure(message=loss.message, rank=loss.rank, last_lines=_last_lines(run_dir, loss.rank) or launcher)
     message = f"a rank was killed (the launcher ended with status {outcome.exit_status}); see {run_dir.launcher_log}"
     return Failure(message=message, last_lines=launcher)
+
+
+def _missing_ranks(run_dir: RunDirectory) -> str:
+    """Which ranks the others wait for, if Horovod's stall check could still tell; rank 0 prints it."""
+    path = run_dir.rank_log(0)
+    _, told, after = (path.read_text(errors="replace") if path.exists() else "").rpartition("Missing ranks:")
+    ranks = re.findall(r"^(\d+): \[", after, re.MULTILINE) if told else []
+    return f"the others wait for rank {', '.join(ranks)}" if ranks else "a peer or a rail is gone"
 
 
 def _last_lines(run_dir: RunDirectory, rank: int) -> list[str]:

@@ -24,6 +24,10 @@ from results.rundir import RunDirectory
 POLL_S = 0.1
 GRACE_S = 6.0
 """Between the request to stop and the kill: all ranks are gone within 10 s."""
+STALL_S = 110.0
+"""Longest silence while steps are done: a dead peer or a cut rail ends the job within 2 minutes."""
+QUIET_S = {"start": 600.0, "process_start": 600.0, "init_stop": 600.0, "run_start": 600.0, "epoch_stop": 3600.0}
+"""Longest silence after these events: ranks start, open their data, or evaluate, and say nothing meanwhile."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -34,6 +38,12 @@ class Outcome:
     exit_status: int
     interrupted_by: str | None
     """Name of the signal that this supervisor received, if any."""
+    started_s: float
+    """Seconds since the epoch."""
+    log_start_bytes: int
+    """Where the output of this start begins in the launcher's log."""
+    stalled: str | None = None
+    """Why this supervisor ended a run that stood still, if it did."""
 
 
 def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirectory, display: Display) -> Outcome:
@@ -42,8 +52,9 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
     Raises:
         OSError: the command cannot be started or its log cannot be written.
     """
-    tail = _EventTail(run_dir.path)
+    tail, watch, started_s = _EventTail(run_dir.path), _StallWatch(), time.time()
     with _Signals() as signals, run_dir.launcher_log.open("ab") as log:
+        log_start_bytes = log.tell()
         process = subprocess.Popen(
             command, env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             start_new_session=True, preexec_fn=_die_with_parent,
@@ -53,11 +64,14 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
             while process.poll() is None:
                 for event in tail:
                     display.event(event)
+                    watch.seen(event)
                     if event["event"] == "failure" and deadline_s is None:
                         deadline_s = time.monotonic() + GRACE_S  # the launcher ends the other ranks, or we do
                 if signals.received and deadline_s is None:
                     deadline_s = time.monotonic() + GRACE_S
                     _signal_tree(process, signal.SIGTERM)
+                if deadline_s is None and watch.stalled():
+                    deadline_s = time.monotonic()
                 if deadline_s is not None and time.monotonic() > deadline_s:
                     _signal_tree(process, signal.SIGKILL)
                 time.sleep(POLL_S)
@@ -66,7 +80,13 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
         finally:
             _signal_tree(process, signal.SIGKILL)
             process.wait()
-    return Outcome(exit_status=process.returncode, interrupted_by=signals.received)
+    return Outcome(
+        exit_status=process.returncode,
+        interrupted_by=signals.received,
+        started_s=started_s,
+        log_start_bytes=log_start_bytes,
+        stalled=watch.reason,
+    )
 
 
 def _die_with_parent() -> None:
@@ -93,6 +113,29 @@ def _signal_tree(process: subprocess.Popen[bytes], number: signal.Signals) -> No
     for member in members:
         with contextlib.suppress(psutil.Error):
             member.send_signal(number)
+
+
+class _StallWatch:
+    """Knows when a run stands still. Between two steps hardly any time passes, but an evaluation says nothing until its end."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+        self._last: dict[str, Any] = {"event": "start"}
+        self._last_s = time.monotonic()
+        self._longest_step_s = 0.0
+
+    def seen(self, event: dict[str, Any]) -> None:
+        now_s = time.monotonic()
+        if event["event"] == self._last["event"] == "progress":
+            self._longest_step_s = max(self._longest_step_s, now_s - self._last_s)
+        self._last, self._last_s = event, now_s
+
+    def stalled(self) -> bool:
+        limit_s = QUIET_S.get(self._last["event"], max(STALL_S, 10 * self._longest_step_s))
+        if self.reason is None and time.monotonic() - self._last_s > limit_s:
+            place = ", ".join(f"{key} {self._last[key]}" for key in ("epoch", "step") if key in self._last)
+            self.reason = f"no sign of life for {limit_s:.0f} s after {self._last['event']} {place}".rstrip()
+        return self.reason is not None
 
 
 class _Signals:

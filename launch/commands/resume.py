@@ -40,7 +40,7 @@ def command(
     spec = RunSpec.model_validate_json(directory.spec.read_text())
     placement = make_placement(launcher or _earlier_launcher(directory), hosts, hostfile, site_file)
     display = make_display(quiet=as_json)
-    display.begin(spec, note=" (resumed)")
+    display.begin(spec, note=" (resumed)" if directory.command.exists() else "")
     try:
         record = execute(spec, directory, placement, display)
     finally:

@@ -42,17 +42,31 @@ def job(**changes: object) -> Job:
         ),
         (
             Srun(), job(),
-            "srun --mpi=pmix --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=2 --kill-on-bad-exit=1 "
+            "srun --mpi=pmix --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=2 --cpu-bind=cores --kill-on-bad-exit=1 "
             "--nodelist=n1,n2 --export=ALL",
         ),
         (Srun(), job(hosts=[], ranks=4), "srun --mpi=pmix --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=2 "
-         "--kill-on-bad-exit=1 --export=ALL"),
+         "--cpu-bind=cores --kill-on-bad-exit=1 --export=ALL"),
+        (
+            Srun(mpi_plugin="pmix_v4", options=["--container-image=/a b.sqsh"]), job(bind=False),
+            ["srun", "--mpi=pmix_v4", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=2", "--cpu-bind=none",
+             "--kill-on-bad-exit=1", "--nodelist=n1,n2", "--export=ALL", "--container-image=/a b.sqsh"],
+        ),
+        (
+            Mpirun(MPI, as_root=False), job(bind=False),
+            "/opt/openmpi/bin/mpirun -np 8 --host n1:4,n2:4 --map-by ppr:4:node:OVERSUBSCRIBE --bind-to none "
+            "-x A -x OMP_NUM_THREADS",
+        ),
         (Horovodrun(program="horovodrun"), job(), "horovodrun --gloo -np 8 -H n1:4,n2:4"),
+        (
+            Horovodrun(program="horovodrun"), job(environment={"A": "1", "OMP_NUM_THREADS": "2", "GLOO_SOCKET_IFNAME": "ib0"}),
+            "horovodrun --gloo -np 8 --network-interfaces ib0 -H n1:4,n2:4",
+        ),
         (Local(), job(ranks=1, hosts=[]), ""),
     ],
 )  # fmt: skip
-def test_tokens(launcher: Mpirun | Srun | Horovodrun | Local, given: Job, tokens: str) -> None:
-    assert launcher.command(given) == [*tokens.split(), *RANK]
+def test_tokens(launcher: Mpirun | Srun | Horovodrun | Local, given: Job, tokens: str | list[str]) -> None:
+    assert launcher.command(given) == [*(tokens.split() if isinstance(tokens, str) else tokens), *RANK]
     assert launcher.environment(given).items() >= {"OMP_NUM_THREADS": "2", "A": "1"}.items()
 
 

@@ -1,0 +1,43 @@
+"""What launchers say when they lose a rank or a node, in the words of mpirun (Open MPI 4 and 5) and of Slurm's srun."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_MPIRUN_SIGNAL = re.compile(
+    r"process rank (?P<rank>\d+) with PID \d+ on node (?P<host>\S+) exited on signal \d+ \((?P<how>[^)]+)\)"
+)
+_SRUN_SIGNAL = re.compile(
+    r"srun: error: (?P<host>\S+): tasks? (?P<rank>\d+)\S*: "
+    r"(?P<how>Killed|Terminated|Aborted|Bus error|Segmentation fault|Out Of Memory)"
+)
+_MPIRUN_NODE = re.compile(r"lost communication with (?:a|the) remote daemon.*?Remote daemon: \S+ on node (?P<host>[\w.-]+)")
+_SRUN_NODE = re.compile(
+    r"srun: error: Node failure on (?P<host>\S+)|DUE TO NODE FAILURE|Timed out waiting for job step to complete"
+)
+_ENDED = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO (?P<why>TIME LIMIT|PREEMPTION)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    """What was lost, as the launcher tells it."""
+
+    message: str
+    rank: int | None = None
+    blameless: bool = False
+    """The run itself did nothing wrong: a node went down, or the scheduler took the nodes back."""
+
+
+def find_loss(launcher_log: str) -> Loss | None:
+    """The loss that a launcher's output tells of, or None. A lost node is told before the ranks that died of it."""
+    text = " ".join(launcher_log.split())  # mpirun breaks its sentences over lines
+    if found := _ENDED.search(text):
+        return Loss(message=f"the scheduler ended the job: {found['why'].lower()}", blameless=True)
+    if found := _MPIRUN_NODE.search(text) or _SRUN_NODE.search(text):
+        host = f"node {found['host']}" if found["host"] else "a node"
+        return Loss(message=f"{host} no longer answers", blameless=True)
+    if found := _MPIRUN_SIGNAL.search(text) or _SRUN_SIGNAL.search(text):
+        rank = int(found["rank"])
+        return Loss(message=f"rank {rank} on {found['host']} was ended by the system: {found['how']}", rank=rank)
+    return None
