@@ -34,7 +34,11 @@ class LearningRateSettings(Document):
         if global_batch_size in self.by_batch_size:
             return self.by_batch_size[global_batch_size]
         ratio = global_batch_size / self.batch_size
-        return float(self.value * {"linear": ratio, "sqrt": ratio**0.5, "constant": 1.0}[self.rule])
+        rate = self.value * {"linear": ratio, "sqrt": ratio**0.5, "constant": 1.0}[self.rule]
+        if self.multiple_of is None:
+            return rate
+        # Rounded once more, so that 113 x 0.001 prints as 0.113.
+        return round(max(round(rate / self.multiple_of), 1) * self.multiple_of, 12)
 
 
 class ScheduleSettings(Document):

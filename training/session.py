@@ -88,8 +88,11 @@ def _start_clock(trainer: Trainer, earlier: list[dict[str, Any]] | None) -> None
     trainer.open_data()
     if earlier is None:
         journal.mlperf("train_samples", trainer.source.samples_per_epoch)
+        journal.mlperf("eval_samples", trainer.workload.evaluation_samples)
         for key, value in trainer.workload.mlperf_hyperparameters(trainer.steps_per_epoch).items():
-            journal.mlperf(key, value)
+            # A reader of a round whose rules know one kind of decay only must be told which one this is.
+            metadata = {"decay": trainer.settings.schedule.decay} if "decay" in key else {}
+            journal.mlperf(key, value, **metadata)
     else:
         resume.take_over(trainer, earlier, initialization_s)
 

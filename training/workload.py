@@ -111,6 +111,8 @@ class Workload(ABC):
     name: ClassVar[str]
     mlperf_name: ClassVar[str]
     """Benchmark name in MLPerf logs: `resnet`, `ssd`, `maskrcnn`."""
+    evaluation_samples: int
+    """Validation images over all ranks; known once the data are open."""
 
     def __init__(self, *, spec: RunSpec, shard: Shard, device: torch.device) -> None:
         self.spec = spec

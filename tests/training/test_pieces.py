@@ -91,6 +91,12 @@ def test_mlperf_learning_rates(batch: int, rate: float) -> None:
     assert Settings.model_validate(preset).learning_rate.at(batch) == pytest.approx(rate)
 
 
+@pytest.mark.parametrize(("batch", "rate"), [(32, 0.08), (64, 0.113), (128, 0.16)])
+def test_sgd_rates_are_multiples_of_a_thousandth(batch: int, rate: float) -> None:
+    """MLPerf Training rules, hyperparameters of ResNet under SGD; 0.08 * sqrt(2) = 0.11314."""
+    assert make_spec(Path("unused")).settings.learning_rate.at(batch) == rate
+
+
 def test_accounts_add_up() -> None:
     time_s = iter([0.0, 5.0, 15.0, 18.0, 20.0, 20.0])
     clock = RunClock(now=lambda: next(time_s))

@@ -29,6 +29,7 @@ class ResNet50(Workload):
 
     def open_data(self) -> TrainSource:
         self.data = open_classification(self.spec.data_dir, self.settings, self.shard, self.device, self.spec.seed)
+        self.evaluation_samples = self.data.validation_samples
         return self.data.training
 
     def dummy_batch(self) -> Batch:
@@ -82,5 +83,6 @@ class ResNet50(Workload):
             "sgd_opt_learning_rate_decay_steps": round(decay_epochs * steps_per_epoch),
             "sgd_opt_momentum": optimizer.momentum,
             "sgd_opt_weight_decay": optimizer.weight_decay,
-            "opt_learning_rate_decay_boundary_epochs": list(schedule.step_epochs),
+            # v0.6 knows step decay alone under SGD; of a polynomial decay these are the epochs where it begins and ends.
+            "opt_learning_rate_decay_boundary_epochs": list(schedule.step_epochs) or [schedule.warmup_epochs, decay_epochs],
         }
