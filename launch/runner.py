@@ -20,6 +20,7 @@ from launch.rails import add_evidence, asked_rails
 from launch.salvage import salvage_record
 from launch.show import Display
 from launch.site import SiteProfile
+from launch.slurm import note_own_job
 from launch.supervise import supervise
 from results.model import write_atomically
 from results.record import RunRecord
@@ -102,6 +103,7 @@ def execute(spec: RunSpec, run_dir: RunDirectory, placement: Placement, display:
             if run_dir.record.exists():
                 raise ConfigurationError(f"{run_dir.path} holds a finished run; choose another --run-id, or delete the folder")
             _write_down(spec, run_dir, launcher, job, command)
+            note_own_job(run_dir)
             outcome = supervise(command, launcher.environment(job), run_dir, display)
             if not run_dir.record.exists():
                 salvage_record(run_dir, outcome)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import shlex
 import shutil
 import subprocess
@@ -28,6 +29,10 @@ class JobTicket(Document):
     """ISO 8601, UTC."""
     depends_on: int | None = None
     """The job after which this one may start."""
+
+    def write(self, run_dir: RunDirectory) -> None:
+        """Leave the ticket in a run directory."""
+        write_atomically(self.path(run_dir), self.model_dump_json(indent=1) + "\n")
 
     @staticmethod
     def path(run_dir: RunDirectory) -> Path:
@@ -81,7 +86,7 @@ class JobScript:
         )
         return environment.get_template("job.sbatch.j2").render(
             comment=self.comment,
-            options=self.options(),
+            options=[shlex.quote(option) for option in self.options()],  # sbatch takes quotes off as a shell does
             modules=[shlex.quote(module) for module in self.site.modules],
             site=shlex.quote(str(self.site_file)) if self.site_file else "",
             choice=self.choice,
@@ -171,10 +176,20 @@ def submit(script: Path, run_dir: RunDirectory, *, after: int | None) -> JobTick
     answer = _sbatch(submit_command(script, after=after))
     # `--parsable` prints JOBID, or JOBID;CLUSTER on a federation.
     job_id = int(answer.stdout.split(";")[0])
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    ticket = JobTicket(job_id=job_id, submitted_at=now, depends_on=after)
-    write_atomically(JobTicket.path(run_dir), ticket.model_dump_json(indent=1) + "\n")
+    ticket = JobTicket(job_id=job_id, submitted_at=_now(), depends_on=after)
+    ticket.write(run_dir)
     return ticket
+
+
+def note_own_job(run_dir: RunDirectory) -> None:
+    """Leave a ticket where a job works on a run that `submit` knows nothing of: it was submitted by hand."""
+    own = os.environ.get("SLURM_JOB_ID")
+    if own and not JobTicket.path(run_dir).exists():
+        JobTicket(job_id=int(own), submitted_at=_now()).write(run_dir)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def try_out(script: Path) -> str:

@@ -1,0 +1,111 @@
+"""Lost ranks and nodes, in words that launchers really said; and runs that stand still."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from launch import supervise as supervision
+from launch.launcher_words import find_loss
+from launch.salvage import salvage_record
+from launch.show import SilentDisplay
+from launch.supervise import supervise
+from results.rundir import RunDirectory
+from tests.results.records import a_record
+
+MPIRUN = """\
+--------------------------------------------------------------------------
+prterun noticed that process rank 1 with PID 6224 on node vm exited on
+signal 9 (Killed).
+--------------------------------------------------------------------------"""
+MPIRUN_NODE = """\
+--------------------------------------------------------------------------
+PRTE has lost communication with a remote daemon.
+
+  HNP daemon   : [prterun-head-774@0,0] on node head
+  Remote daemon: [prterun-head-774@0,2] on node node02
+
+This is usually due to either a failure of the TCP network
+connection to the node, or possibly an internal failure of
+the daemon itself. We cannot recover from this failure, and
+therefore will terminate the job.
+--------------------------------------------------------------------------"""
+SRUN = """\
+srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
+srun: error: node02: task 1: Killed
+srun: launch/slurm: _step_signal: Terminating StepId=6.0
+slurmstepd-node01: error: *** STEP 6.0 ON node01 CANCELLED AT 2026-12-01T03:39:42 ***
+srun: error: node01: task 0: Exited with exit code 14"""
+SRUN_NODE = """\
+srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
+slurmstepd-node01: error: *** STEP 7.0 ON node01 CANCELLED AT 2026-12-01T03:40:35 ***
+srun: error: node01: task 0: Killed
+srun: launch/slurm: _step_signal: Terminating StepId=7.0
+srun: error: Timed out waiting for job step to complete"""
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "rank", "blameless"),
+    [
+        (MPIRUN, "rank 1 on vm was ended by the system: Killed", 1, False),
+        (MPIRUN_NODE, "node node02 no longer answers", None, True),
+        (SRUN, "rank 1 on node02 was ended by the system: Killed", 1, False),
+        (SRUN_NODE, "a node no longer answers", None, True),
+        ("slurmstepd: error: *** STEP 8.0 ON n1 CANCELLED AT 2026-12-01T03:40:35 DUE TO TIME LIMIT ***",
+         "the scheduler ended the job: time limit", None, True),
+    ],
+)  # fmt: skip
+def test_what_was_lost(text: str, message: str, rank: int | None, blameless: bool) -> None:
+    loss = find_loss(text)
+    assert loss is not None
+    assert (loss.message, loss.rank, loss.blameless) == (message, rank, blameless)
+
+
+def test_a_rank_that_fails_by_itself_is_no_loss() -> None:
+    assert find_loss("srun: error: node01: task 0: Exited with exit code 4") is None
+
+
+def a_run(path: Path) -> RunDirectory:
+    run_dir = RunDirectory(path)
+    (path / "logs").mkdir(parents=True)
+    run_dir.spec.write_text(a_record(nodes=2).spec.model_dump_json())
+    run_dir.command.write_text('{"tokens": [], "environment": {}}')
+    return run_dir
+
+
+STANDS_STILL = """
+import sys, time
+from pathlib import Path
+from results import events
+run_dir = Path(sys.argv[1])
+(run_dir / "logs" / "rank-00000.log").write_text("Missing ranks:\\n0: [a, b]\\nthen\\nMissing ranks:\\n1: [a]\\n3: [a]\\n")
+for step in (1, 2):
+    events.append(run_dir, "progress", epoch=3, step=step)
+time.sleep(600)
+"""
+
+
+def test_a_run_that_stands_still_is_ended_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision, "STALL_S", 1.0)
+    run_dir = a_run(tmp_path / "run")
+    start_s = time.monotonic()
+    outcome = supervise([sys.executable, "-c", STANDS_STILL, str(run_dir.path)], {}, run_dir, SilentDisplay())
+    assert time.monotonic() - start_s < 60  # not the 600 s that the rank would sleep
+    record = salvage_record(run_dir, outcome)
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert record.failure.message == "no sign of life for 1 s after progress epoch 3, step 2; the others wait for rank 1, 3"
+
+
+def test_an_earlier_starts_losses_are_not_told_again(tmp_path: Path) -> None:
+    run_dir = a_run(tmp_path / "run")
+    run_dir.launcher_log.write_text(SRUN_NODE + "\n")
+    run_dir.rank_log(1).write_text("last words\n")
+    told = f"import sys; print({MPIRUN!r}); sys.exit(137)"
+    record = salvage_record(run_dir, supervise([sys.executable, "-c", told], {}, run_dir, SilentDisplay()))
+    assert record.status == "failed"
+    assert record.failure is not None
+    assert (record.failure.rank, record.failure.last_lines) == (1, ["last words"])
