@@ -1,15 +1,18 @@
 """Rails evidence from a run directory into its record."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
+from launch.emulation.cluster import Cluster
 from launch.interconnect import load_interconnect
 from launch.rails import add_evidence, asked_rails, least_exchange_bytes
 from results import rails
 from results.rails import AskedRails, DeviceCounter, NodeCounters
 from results.record import RunRecord
 from results.rundir import RunDirectory
+from tests.launch.support import TINY, overrides
 from tests.results.records import a_record
 
 PARAMETERS = 25_600_000
@@ -90,3 +93,24 @@ def test_least_exchange_is_the_gradients_of_every_step(run_dir: RunDirectory) ->
 )
 def test_a_configuration_says_which_counters_tell(name: str, source: str, devices: list[str]) -> None:
     assert asked_rails(load_interconnect(name)) == AskedRails.model_validate({"source": source, "devices": devices})
+
+
+@pytest.mark.cluster
+@pytest.mark.slow
+@pytest.mark.parametrize("interconnect", ["emulated-1", "emulated-2"])
+def test_a_real_run_proves_its_rails(cluster: Cluster, tmp_path: Path, interconnect: str) -> None:
+    words = ["--nodes", "2", "--host", "node01", "--host", "node02", "--interconnect", interconnect, "--runs", str(tmp_path)]
+    done = cluster.run(
+        "head",
+        [sys.executable, "-m", "launch.cli", "run", "resnet50", *words, *overrides(*TINY, "local_batch_size=240"), "--json"],
+        timeout_s=400,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    record = RunRecord.model_validate_json(done.stdout)
+    assert record.spec.emulated_nodes
+    assert record.rails.verdict == "as-asked", record.rails.reason
+    devices = asked_rails(load_interconnect(interconnect)).devices
+    carried = [rail for rail in record.rails.rails if rail.host == "node01" and rail.device in devices]
+    # A ring of two ranks sends every gradient once: 2(n-1)/n = 1.
+    gradients_bytes = 4 * record.model_parameters * sum(epoch.steps for epoch in record.epochs)
+    assert sum(rail.transmitted_bytes for rail in carried) == pytest.approx(gradients_bytes, rel=0.1)
