@@ -98,7 +98,7 @@ def _failure(run_dir: RunDirectory, outcome: Outcome, told: list[Failure], loss:
         return told[0].model_copy(update={"last_lines": lines})
     started = [rank for rank in range(ranks) if run_dir.rank_log(rank).exists()]
     if not started:
-        reason = next((line for line in launcher if line.strip(" -*")), "it said nothing")
+        reason = _cause(launcher)
         message = f"no rank started; the launcher ended with status {outcome.exit_status}: {reason.strip()}"
         return Failure(message=message, last_lines=launcher)
     if loss is not None and loss.rank is not None:
@@ -113,6 +113,13 @@ def _missing_ranks(run_dir: RunDirectory) -> str:
     _, told, after = (path.read_text(errors="replace") if path.exists() else "").rpartition("Missing ranks:")
     ranks = re.findall(r"^(\d+): \[", after, re.MULTILINE) if told else []
     return f"the others wait for rank {', '.join(ranks)}" if ranks else "a peer or a rail is gone"
+
+
+def _cause(launcher: list[str]) -> str:
+    """The line that most likely says why: that of an exception or a complaint, else the first one."""
+    lines = [line for line in launcher if line.strip(" -*")] or ["it said nothing"]
+    telling = [line for line in lines if re.match(r"(\w+: |ssh: |srun: error|\w*(Error|Exception)\b)", line)]
+    return telling[-1] if telling else lines[0]
 
 
 def _last_lines(run_dir: RunDirectory, rank: int) -> list[str]:

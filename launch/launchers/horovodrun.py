@@ -19,9 +19,13 @@ class Horovodrun:
     def command(self, job: Job) -> list[str]:
         tokens = [self.program, "--gloo", "-np", str(job.ranks)]
         hosts = [f"{host.name}:{host.slots}" for host in job.hosts] or [f"localhost:{job.ranks}"]
-        interface = job.environment.get("GLOO_SOCKET_IFNAME")
-        named = ["--network-interfaces", interface] if interface else []
-        return [*tokens, *named, "-H", ",".join(hosts), *job.tokens]
+        if job.management_interfaces:
+            tokens += ["--network-interfaces", ",".join(job.management_interfaces)]
+        # horovodrun takes one set of interfaces for control and for data, which must be on this host as well;
+        # a login node has no rails, so that each rank is told its own.
+        rail = job.environment.get("GLOO_SOCKET_IFNAME")
+        own = ["env", f"HOROVOD_GLOO_IFACE={rail}"] if rail else []
+        return [*tokens, "-H", ",".join(hosts), *own, *job.tokens]
 
     def environment(self, job: Job) -> dict[str, str]:
         return dict(job.environment)

@@ -148,6 +148,7 @@ def test_every_way_to_launch(cluster: Cluster, few_digits_dir: Path, tmp_path: P
     assert program in record.command[0]
     assert sorted(host.hostname for host in record.hosts) == ["node01", "node02"]
     assert (record.epochs[0].samples, record.evaluations[0].samples) == (83, 31)
+    assert record.rails.verdict == "as-asked", record.rails.reason
 
 
 def test_scancel_leaves_an_interrupted_run_and_no_process(cluster: Cluster, a_long_run: Path) -> None:
