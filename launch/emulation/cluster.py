@@ -134,12 +134,13 @@ class Cluster:
         )
 
     def set_rate(self, rate: str, nodes: Sequence[str] | None = None, rails: Sequence[str] | None = None) -> None:
-        """Change the rate of the named rails (all when None) of the named nodes; see `network.set_rate`."""
+        """Change the rate of the named rails of the named nodes (None: all that run, all of them); see `network.set_rate`."""
         plan, fabric = self.plan(), self.node(FABRIC)
         for rail in rails or ():
             if rail not in plan.rail_names:
                 raise ConfigurationError(f"no rail {rail}{nearest(rail, plan.rail_names)}")
-        for name in nodes or plan.node_names:
+        running = find_nodes(self.state)
+        for name in nodes or [name for name in plan.node_names if name in running]:
             network.set_rate(fabric, self.node(name), rails or plan.rail_names, rate)
 
     def power_off(self, name: str) -> None:
@@ -220,7 +221,8 @@ class Cluster:
         state.munge_key.touch(mode=0o600)
         state.munge_key.write_bytes(secrets.token_bytes(1024))
         host_public_key = state.ssh_host_key.with_suffix(".pub").read_text()
-        for name, text in configuration.files(plan, state, host_public_key).items():
+        root_is_locked = configuration.is_locked("root", Path("/etc/shadow").read_text())
+        for name, text in configuration.files(plan, state, host_public_key, root_is_locked=root_is_locked).items():
             (state.etc / name).write_text(text)
 
     @contextmanager

@@ -53,7 +53,7 @@ AuthorizedKeysFile {user_key}.pub
 PidFile /run/sshd/sshd.pid
 # The state folder may lie below a folder that others can write to, as /tmp is.
 StrictModes no
-UsePAM no
+UsePAM {pam}
 PasswordAuthentication no
 PermitRootLogin prohibit-password
 PermitUserEnvironment no
@@ -108,14 +108,26 @@ def slurm_conf(plan: ClusterPlan, state: StateFolder) -> str:
     )
 
 
-def files(plan: ClusterPlan, state: StateFolder, host_public_key: str) -> dict[str, str]:
+def sshd_conf(state: StateFolder, *, root_is_locked: bool) -> str:
+    """sshd_config of every node. sshd lets a locked account in only by way of PAM, which in turn fails in some containers."""
+    return SSHD_CONF.format(
+        host_key=state.ssh_host_key, user_key=state.ssh_key, slurm_conf=state.slurm_conf, pam="yes" if root_is_locked else "no"
+    )
+
+
+def is_locked(user: str, shadow: str) -> bool:
+    """True when the password field of a user in the text of /etc/shadow begins with `!`."""
+    return any(line.startswith(f"{user}:!") for line in shadow.splitlines())
+
+
+def files(plan: ClusterPlan, state: StateFolder, host_public_key: str, *, root_is_locked: bool) -> dict[str, str]:
     """Name in `state.etc` and text of every configuration file."""
     known = state.etc / "known_hosts"
     return {
         "hosts": hosts(plan),
         "known_hosts": known_hosts(plan, host_public_key),
         "ssh_config": SSH_CONF.format(user_key=state.ssh_key, known_hosts=known),
-        "sshd_config": SSHD_CONF.format(host_key=state.ssh_host_key, user_key=state.ssh_key, slurm_conf=state.slurm_conf),
+        "sshd_config": sshd_conf(state, root_is_locked=root_is_locked),
         "slurm.conf": slurm_conf(plan, state),
         # slurmd refuses to start with the cgroup plugin that it would choose itself once /sys is mounted anew.
         "cgroup.conf": "CgroupPlugin=cgroup/v1\n",

@@ -35,6 +35,15 @@ def test_slurm_knows_every_node_once(tmp_path: Path) -> None:
     assert "{" not in text
 
 
+@pytest.mark.parametrize(
+    ("line", "locked"), [("root:*:19000:0:::::", False), ("root:!:19000:0:::::", True), ("toor:!:1::::::", False)]
+)
+def test_a_locked_root_gets_in_by_way_of_pam(line: str, locked: bool, tmp_path: Path) -> None:
+    assert configuration.is_locked("root", f"daemon:*:1::::::\n{line}\n") is locked
+    text = configuration.sshd_conf(StateFolder(tmp_path), root_is_locked=locked)
+    assert f"UsePAM {'yes' if locked else 'no'}" in text.splitlines()
+
+
 def test_interface_names_fit_the_kernel() -> None:
     most = ClusterPlan(nodes=99, rails=8, rate="unshaped", cpus_per_node=1, memory_mb=100)
     assert max(len(f"{name}-{rail}") for name in most.node_names for rail in most.rail_names) <= 15
