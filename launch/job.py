@@ -70,8 +70,6 @@ class Job:
     """Empty: this host alone, or those of the surrounding allocation."""
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that every rank must have, beside those that the launcher sets."""
-    management_interfaces: list[str] = field(default_factory=list)
-    """Interfaces for start-up and control traffic, on this host too; empty: all."""
     one_host: bool = False
     """All nodes are emulated on this host."""
     cores_per_rank: int = 1

@@ -61,7 +61,7 @@ def make_job(spec: RunSpec, placement: Placement, run_dir: Path) -> Job:
         raise ConfigurationError(
             f"{spec.run_id}: {spec.nodes} nodes do not fit into an allocation of {allocated}; sbatch -N {spec.nodes}"
         )
-    threads, interconnect = str(spec.settings.threads_per_rank), placement.interconnect(spec.interconnect)
+    threads = str(spec.settings.threads_per_rank)
     environment = {
         **passed_on(os.environ),
         "OMP_NUM_THREADS": threads,
@@ -69,7 +69,7 @@ def make_job(spec: RunSpec, placement: Placement, run_dir: Path) -> Job:
         "HOROVOD_CYCLE_TIME": str(spec.settings.communication.cycle_time_ms),
         "HOROVOD_STALL_CHECK_TIME_SECONDS": "30",  # rank 0's log then names the ranks that the others wait for
         "NCCL_DEBUG": "INFO",
-        **interconnect.environment(),
+        **placement.interconnect(spec.interconnect).environment(),
         **site.environment,
     }
     job = Job(
@@ -78,7 +78,6 @@ def make_job(spec: RunSpec, placement: Placement, run_dir: Path) -> Job:
         ranks_per_node=spec.ranks_per_node,
         hosts=[Host.parse(host, spec.ranks_per_node) for host in placement.hosts],
         environment=environment,
-        management_interfaces=interconnect.management_interfaces,
         one_host=one_host,
         cores_per_rank=site.cpus_per_rank or spec.settings.threads_per_rank,
         bind=site.bind_ranks and not inside_emulated_node(),

@@ -1,31 +1,36 @@
-"""Horovod's own launcher, with the Gloo controller: no MPI is needed at run time."""
+"""Horovod's own launcher."""
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from launch.job import Job
 
+BINDING = "--bind-to none --map-by slot"
+"""horovodrun's own way to say this, with one dash, is not understood by Open MPI 5."""
+
 
 @dataclass(frozen=True, slots=True)
 class Horovodrun:
-    """`horovodrun --gloo` over ssh or on this host."""
+    """`horovodrun` over ssh or on this host.
+
+    Its Gloo controller needs no MPI at run time, but Horovod 0.28.1 then sends gradients over the interface that the host's
+    name leads to, whatever `--network-interfaces` says. Where interfaces are asked for, it is told to go through mpirun.
+    """
 
     name: str = "horovodrun"
     program: str = field(default_factory=lambda: str(Path(sys.executable).parent / "horovodrun"))
 
     def command(self, job: Job) -> list[str]:
-        tokens = [self.program, "--gloo", "-np", str(job.ranks)]
+        rails = job.environment.get("OMPI_MCA_btl_tcp_if_include")
+        way = ["--mpi", "--network-interfaces", rails, "--binding-args", BINDING] if rails else ["--gloo"]
         hosts = [f"{host.name}:{host.slots}" for host in job.hosts] or [f"localhost:{job.ranks}"]
-        if job.management_interfaces:
-            tokens += ["--network-interfaces", ",".join(job.management_interfaces)]
-        # horovodrun takes one set of interfaces for control and for data, which must be on this host as well;
-        # a login node has no rails, so that each rank is told its own.
-        rail = job.environment.get("GLOO_SOCKET_IFNAME")
-        own = ["env", f"HOROVOD_GLOO_IFACE={rail}"] if rail else []
-        return [*tokens, "-H", ",".join(hosts), *own, *job.tokens]
+        return [self.program, *way, "-np", str(job.ranks), "-H", ",".join(hosts), *job.tokens]
 
     def environment(self, job: Job) -> dict[str, str]:
-        return dict(job.environment)
+        # It looks for mpirun on PATH: the site's if there is one, else that of the wheel beside horovodrun.
+        path = job.environment.get("PATH", os.defpath)
+        return {**job.environment, "PATH": f"{path}{os.pathsep}{Path(self.program).parent}"}

@@ -59,11 +59,10 @@ def job(**changes: object) -> Job:
         ),
         (Horovodrun(program="horovodrun"), job(), "horovodrun --gloo -np 8 -H n1:4,n2:4"),
         (
-            Horovodrun(program="horovodrun"), job(
-                environment={"A": "1", "OMP_NUM_THREADS": "2", "GLOO_SOCKET_IFNAME": "ib0"},
-                management_interfaces=["eth0", "eth1"],
-            ),
-            "horovodrun --gloo -np 8 --network-interfaces eth0,eth1 -H n1:4,n2:4 env HOROVOD_GLOO_IFACE=ib0",
+            Horovodrun(program="horovodrun"),
+            job(environment={"A": "1", "OMP_NUM_THREADS": "2", "OMPI_MCA_btl_tcp_if_include": "ib0,ib1"}),
+            ["horovodrun", "--mpi", "--network-interfaces", "ib0,ib1", "--binding-args", "--bind-to none --map-by slot",
+             "-np", "8", "-H", "n1:4,n2:4"],
         ),
         (Local(), job(ranks=1, hosts=[]), ""),
     ],
