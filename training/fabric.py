@@ -91,6 +91,8 @@ def measure_allreduce(hvd: Any, settings: FabricSettings) -> list[AllreducePoint
         RuntimeError: an allreduce gave a wrong average.
     """
     device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
     whole = torch.full((settings.largest_bytes // 4,), float(hvd.rank() + 1), device=device)
     points = []
     for size in allreduce_sizes(settings.smallest_bytes, settings.largest_bytes):
