@@ -5,6 +5,7 @@ They live here, and not in `training`, because planning checks them without torc
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
@@ -34,7 +35,8 @@ class LearningRateSettings(Document):
         if global_batch_size in self.by_batch_size:
             return self.by_batch_size[global_batch_size]
         ratio = global_batch_size / self.batch_size
-        rate = self.value * {"linear": ratio, "sqrt": ratio**0.5, "constant": 1.0}[self.rule]
+        growth: float = {"linear": ratio, "sqrt": math.sqrt(ratio), "constant": 1.0}[self.rule]
+        rate = self.value * growth
         if self.multiple_of is None:
             return rate
         # Rounded once more, so that 113 x 0.001 prints as 0.113.
