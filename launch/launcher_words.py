@@ -16,6 +16,7 @@ _MPIRUN_NODE = re.compile(r"lost communication with (?:a|the) remote daemon.*?Re
 _SRUN_NODE = re.compile(
     r"srun: error: Node failure on (?P<host>\S+)|DUE TO NODE FAILURE|Timed out waiting for job step to complete"
 )
+_MEMORY = re.compile(r"StepId=\S+ exceeded memory limit \((?P<used>\d+) > (?P<limit>\d+)\)|[Dd]etected \d+ oom.kill event")
 _ENDED = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO (?P<why>TIME LIMIT|PREEMPTION)")
 
 
@@ -34,6 +35,9 @@ def find_loss(launcher_log: str) -> Loss | None:
     text = " ".join(launcher_log.split())  # mpirun breaks its sentences over lines
     if found := _ENDED.search(text):
         return Loss(message=f"the scheduler ended the job: {found['why'].lower()}", blameless=True)
+    if found := _MEMORY.search(text):
+        amounts = f": {int(found['used']) >> 20} MiB of {int(found['limit']) >> 20}" if found["used"] else ""
+        return Loss(message=f"the job used more memory than it had asked for{amounts}; sbatch --mem asks for more")
     if found := _MPIRUN_NODE.search(text) or _SRUN_NODE.search(text):
         host = f"node {found['host']}" if found["host"] else "a node"
         return Loss(message=f"{host} no longer answers", blameless=True)

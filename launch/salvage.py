@@ -101,8 +101,9 @@ def _failure(run_dir: RunDirectory, outcome: Outcome, told: list[Failure], loss:
         reason = _cause(launcher)
         message = f"no rank started; the launcher ended with status {outcome.exit_status}: {reason.strip()}"
         return Failure(message=message, last_lines=launcher)
-    if loss is not None and loss.rank is not None:
-        return Failure(message=loss.message, rank=loss.rank, last_lines=_last_lines(run_dir, loss.rank) or launcher)
+    if loss is not None:
+        lines = _last_lines(run_dir, loss.rank) if loss.rank is not None else []
+        return Failure(message=loss.message, rank=loss.rank, last_lines=lines or launcher)
     message = f"a rank was killed (the launcher ended with status {outcome.exit_status}); see {run_dir.launcher_log}"
     return Failure(message=message, last_lines=launcher)
 

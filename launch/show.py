@@ -14,8 +14,8 @@ class Display:
     def begin(self, spec: RunSpec, note: str = "") -> None:
         """A run starts."""
         self.spec = spec
-        shape = f"{spec.nodes} nodes x {spec.ranks_per_node} ranks" if spec.nodes > 1 else f"1 node x {spec.ranks_per_node} ranks"
-        where = ", emulated on this host" if spec.emulated_nodes else ""
+        shape = f"{_count(spec.nodes, 'node')} x {_count(spec.ranks_per_node, 'rank')}"
+        where = ", emulated" if spec.emulated_nodes else ""
         self.say(f"{spec.run_id}: {shape}{where}, {spec.interconnect}, seed {spec.seed}{note}")
 
     def say(self, text: str) -> None:
@@ -35,6 +35,10 @@ class Display:
 
     def end(self) -> None:
         """The run is over."""
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 class BarDisplay(Display):

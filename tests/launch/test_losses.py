@@ -46,10 +46,17 @@ srun: error: node01: task 0: Killed
 srun: launch/slurm: _step_signal: Terminating StepId=7.0
 srun: error: Timed out waiting for job step to complete"""
 
+SRUN_MEMORY = """\
+slurmstepd-node01: error: StepId=3.0 exceeded memory limit (505774080 > 157286400), being killed
+srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
+slurmstepd-node01: error: *** STEP 3.0 ON node01 CANCELLED AT 2026-12-01T04:11:51 ***
+srun: error: node01: task 0: Killed"""
+
 
 @pytest.mark.parametrize(
     ("text", "message", "rank", "blameless"),
     [
+        (SRUN_MEMORY, "the job used more memory than it had asked for: 482 MiB of 150; sbatch --mem asks for more", None, False),
         (MPIRUN, "rank 1 on vm was ended by the system: Killed", 1, False),
         (MPIRUN_NODE, "node node02 no longer answers", None, True),
         (SRUN, "rank 1 on node02 was ended by the system: Killed", 1, False),

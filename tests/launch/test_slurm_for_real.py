@@ -186,6 +186,52 @@ def test_a_lost_node_costs_no_run(cluster: Cluster, a_long_run: Path) -> None:
         cluster.power_on(host)
 
 
+def test_the_signal_before_the_time_limit_queues_the_job_again(cluster: Cluster, a_long_run: Path) -> None:
+    (row,) = rows(cluster, a_long_run.parent)
+    on_head(cluster, "scancel", "--signal=USR1", "--batch", str(row["job"]))  # as Slurm does by --signal=B:USR1@120
+    until(lambda: happened(a_long_run, "resumed"))
+    (row,) = rows(cluster, a_long_run.parent)
+    assert row["status"] == "running"
+    assert (a_long_run / "record.interrupted.json").exists()
+
+
+def test_a_restart_of_slurmctld_disturbs_no_run(cluster: Cluster, a_long_run: Path) -> None:
+    before = happened(a_long_run, "checkpoint")
+    on_head(cluster, "scontrol", "shutdown", "slurmctld")
+    until(lambda: on_head(cluster, "scontrol", "ping").returncode != 0)
+    assert "slurm" in str(rows(cluster, a_long_run.parent)[0]["detail"]).lower()
+    on_head(cluster, "/usr/sbin/slurmctld")
+    until(lambda: on_head(cluster, "scontrol", "ping").returncode == 0)
+    until(lambda: happened(a_long_run, "checkpoint") > before)
+    (row,) = rows(cluster, a_long_run.parent)
+    assert row["status"] == "running"
+    assert queue(cluster) == [str(row["job"])]
+
+
+def test_a_job_killed_for_memory_says_so(cluster: Cluster, few_digits_dir: Path, tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("ranks_per_node: 1\nsbatch_options: [--mem=150M]\n")
+    path = experiment(tmp_path, few_digits_dir, nodes=[1])
+    trainscale(cluster, "submit", path, "--runs", tmp_path / "runs", "--site", site)
+    until(lambda: not queue(cluster))
+    (row,) = rows(cluster, tmp_path / "runs")
+    assert row["status"] == "failed"
+    assert "memory" in str(row["detail"])
+
+
+def test_an_experiment_within_one_job(cluster: Cluster, few_digits_dir: Path, tmp_path: Path) -> None:
+    path = experiment(tmp_path, few_digits_dir, nodes=[1, 2], rails=2)
+    runs, script = tmp_path / "runs", ROOT / "slurm" / "experiment.sbatch"
+    options = ["--nodes=2", "--ntasks-per-node=1", f"--chdir={tmp_path}"]
+    done = on_head(cluster, "sbatch", *options, script, path, "--runs", runs, TRAINSCALE_SITE=str(SITE))
+    assert done.returncode == 0, done.stderr
+    until(lambda: not queue(cluster))
+    assert [(row["status"], row["epochs"]) for row in rows(cluster, runs)] == [("finished", 1), ("finished", 1)]
+    two = record_of(runs / "resnet50-digits-n2x1-emulated-2-r1")
+    assert two.rails.verdict == "as-asked", two.rails.reason
+    assert two.command[0] == "srun"
+
+
 def test_a_cut_rail_ends_the_run_within_two_minutes(cluster: Cluster, a_long_run: Path) -> None:
     host = next(p for p in processes(a_long_run) if p.environ()["SLURM_PROCID"] == "1").environ()["SLURMD_NODENAME"]
     cluster.set_rate("cut", [host], ["ib0"])
