@@ -13,6 +13,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from launch.emulation import inside_emulated_node
+from launch.host_lock import hosts_to_itself
 from launch.interconnect import Interconnect, load_interconnect
 from launch.job import Host, Job, passed_on
 from launch.launchers import Launcher, get_launcher
@@ -104,7 +105,8 @@ def execute(spec: RunSpec, run_dir: RunDirectory, placement: Placement, display:
                 raise ConfigurationError(f"{run_dir.path} holds a finished run; choose another --run-id, or delete the folder")
             _write_down(spec, run_dir, launcher, job, command)
             note_own_job(run_dir)
-            outcome = supervise(command, launcher.environment(job), run_dir, display)
+            with hosts_to_itself([host.name for host in job.hosts], display):
+                outcome = supervise(command, launcher.environment(job), run_dir, display)
             if not run_dir.record.exists():
                 salvage_record(run_dir, outcome)
             add_evidence(run_dir, asked_rails(placement.interconnect(spec.interconnect)))

@@ -11,6 +11,14 @@ from launch.emulation.cluster import Cluster, ClusterPlan
 PLAN = ClusterPlan(nodes=4, rails=2, rate="200mbit", cpus_per_node=4, memory_mb=2000)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_host_locks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests wait for no run of their user's that happens to go on beside them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_RUNTIME_DIR", str(tmp_path_factory.mktemp("locks")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Four nodes on two rails, shared by all tests of a session: leave every node running and idle, and the rates as they are."""

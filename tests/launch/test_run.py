@@ -180,7 +180,7 @@ def test_a_killed_rank_ends_all_and_is_told(few_digits_dir: Path, tmp_path: Path
         assert gone(family)
         out, _ = process.communicate(timeout=20)
     assert process.returncode == 4
-    assert "a rank was killed" in out
+    assert "was ended by the system: Killed" in out
     record = record_of(tmp_path / "long")
     assert record.status == "failed"
     assert record.failure is not None
