@@ -63,8 +63,6 @@ class SiteProfile(Document):
     """Tokens before the ranks' Python, for example `[apptainer, exec, --nv, /images/trainscale.sif]`."""
     python: Line | None = None
     """Python of the ranks, for a container that has its own; None: the one that runs `trainscale`."""
-    scratch: Path | None = None
-    """Node-local folder: each node copies the data set there and checks it, before any clock runs."""
     devices: dict[Literal["infiniband", "roce", "ethernet"], list[Line]] = {}
     """Names of the rails of every node in order; an interconnect configuration takes as many as it has rails."""
     management_interfaces: list[Line] = []
