@@ -65,8 +65,10 @@ class HorovodCommunicator(Communicator):
         return summed
 
     def gather_objects(self, value: Any) -> list[Any]:
-        # Named, since Horovod's own name for it holds the type, which may differ between ranks.
-        return list(self.hvd.allgather_object(value, name="objects"))
+        # Horovod resizes its output, which it cannot where evaluation has made it an inference tensor.
+        with torch.inference_mode(False):
+            # Named, since Horovod's own name for it holds the type, which may differ between ranks.
+            return list(self.hvd.allgather_object(value, name="objects"))
 
     def mpi_version(self) -> str:
         if not self.hvd.mpi_enabled():

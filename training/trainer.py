@@ -171,7 +171,7 @@ class Trainer:
     def _step(self, batches: Iterator[Batch], rate: float) -> tuple[torch.Tensor, int, int]:
         """One optimizer step; returns the sum of this rank's losses, this rank's samples and all ranks' samples."""
         for group in self.optimizer.inner.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("rate_factor", 1.0)
         self.timer.start_step()
         self.optimizer.zero_grad()
         taken = list(islice(batches, self.settings.communication.backward_passes_per_step))

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 WORKLOADS = {
     "resnet50": "training.resnet50.workload:ResNet50",
-    "ssd": "training.ssd.workload:Ssd",
-    "maskrcnn": "training.maskrcnn.workload:MaskRcnn",
+    "ssd": "training.ssd.workload:SsdWorkload",
+    "maskrcnn": "training.maskrcnn.workload:MaskRcnnWorkload",
 }
 
 

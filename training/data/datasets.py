@@ -15,6 +15,9 @@ class DatasetFacts:
 
 DATASETS = {
     "digits": DatasetFacts(train_samples=1_437, validation_samples=360),
+    # Training images that have objects; all 1,200 and 118,287 are more.
+    "digits-coco": DatasetFacts(train_samples=1_135, validation_samples=240),
+    "coco": DatasetFacts(train_samples=117_266, validation_samples=5_000),
     # ILSVRC2012: train_samples and eval_samples of MLPerf Training logs.
     "imagenet": DatasetFacts(train_samples=1_281_167, validation_samples=50_000),
 }

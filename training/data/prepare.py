@@ -12,6 +12,8 @@ from results.yaml_file import ConfigurationError
 MODULES = {
     "digits": "training.data.digits",
     "imagenet": "training.data.imagenet",
+    "digits-coco": "training.data.digits_coco",
+    "coco": "training.data.coco",
 }
 """Module of each data set; each has `prepare(root: Path) -> Path`, which returns the manifest or summary it wrote."""
 

@@ -1,0 +1,133 @@
+"""DALI's COCO reader, fed with the run's own order of images, and what SSD and Mask R-CNN share of their pipelines."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import torch
+from nvidia.dali import fn, types
+from nvidia.dali.plugin.pytorch import DALIRaggedIterator, LastBatchPolicy
+
+from results.settings import Settings
+from training.data.coco_index import SMALLEST_SIDE_PX, CocoIndex
+from training.data.coco_order import CocoOrder, RankBatch
+from training.data.normalization import MEAN_255, STD_255
+from training.workload import Batch, Shard, TrainSource
+
+
+def read_coco(index: CocoIndex, names: list[str], **options: Any) -> Any:
+    """The reader's outputs for image files in the order given; a name may occur many times."""
+    return fn.readers.coco(
+        file_root=str(index.folder), annotations_file=str(index.annotations), images=names, name="reader",
+        ltrb=True, include_iscrowd=False, size_threshold=SMALLEST_SIDE_PX, **options,
+    )  # fmt: skip
+
+
+def decoder_device(on_gpu: bool) -> str:
+    """Where JPEGs are decoded."""
+    return "mixed" if on_gpu else "cpu"
+
+
+def normalised(images: Any, settings: Settings, **options: Any) -> Any:
+    """Floats by channel mean and deviation, in the memory order of `channels_last` where that is asked for."""
+    return fn.crop_mirror_normalize(
+        images, dtype=types.FLOAT, output_layout="HWC" if settings.channels_last else "CHW", mean=MEAN_255, std=STD_255, **options
+    )
+
+
+def placed(images: torch.Tensor, settings: Settings) -> torch.Tensor:
+    """[..., 3, H, W] view of what a pipeline gives."""
+    return images.movedim(-1, -3) if settings.channels_last else images
+
+
+def _options(settings: Settings, device: torch.device) -> dict[str, Any]:
+    return {
+        "num_threads": settings.input.threads,
+        "device_id": device.index or 0 if device.type == "cuda" else None,
+        "prefetch_queue_depth": settings.input.prefetch,
+    }
+
+
+def _iterator(pipeline: Any, names: list[str], ragged: set[str], *, auto_reset: bool) -> Any:
+    kinds = [DALIRaggedIterator.SPARSE_LIST_TAG if name in ragged else DALIRaggedIterator.DENSE_TAG for name in names]
+    return DALIRaggedIterator(
+        pipeline, names, reader_name="reader", output_types=kinds, auto_reset=auto_reset, last_batch_policy=LastBatchPolicy.FILL
+    )
+
+
+class DaliCocoTraining(TrainSource):
+    """Training batches of one rank.
+
+    The reader gets this rank's files of the whole run as one long list, since DALI's own shuffling knows no groups of like
+    images; its checkpoint holds the place in the list and the state of the random operators.
+    """
+
+    outputs: ClassVar[list[str]]
+    ragged: ClassVar[set[str]]
+    """Those of the outputs that differ in size from image to image."""
+
+    def __init__(self, index: CocoIndex, order: CocoOrder, settings: Settings, device: torch.device) -> None:
+        self.index, self.order, self.settings, self.device = index, order, settings, device
+        self.samples_per_epoch = len(index)
+        self.batches_per_epoch = order.batches_per_epoch
+        self._iterator: Any = None
+        self._checkpoint: bytes | None = None
+
+    @abstractmethod
+    def pipeline(self, names: list[str], seed: int, on_gpu: bool, **options: Any) -> Any:
+        """The DALI pipeline that reads `names` in order."""
+
+    @abstractmethod
+    def batch(self, outputs: dict[str, Any], batch: RankBatch) -> Batch:
+        """What training takes, from what the pipeline gives."""
+
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        if self._iterator is None:
+            self._iterator = self._open()
+        for batch in self.order.epoch(epoch):
+            yield self.batch(next(self._iterator)[0], batch)
+
+    def _open(self) -> Any:
+        batches = [batch for epoch in range(1, self.settings.max_epochs + 1) for batch in self.order.epoch(epoch)]
+        names = [self.index.files[image] for batch in batches for image in batch.images]
+        rank_seed = self.order.seed + 7919 * (self.order.shard.index + 1)
+        pipeline = self.pipeline(
+            names, rank_seed, self.device.type == "cuda", batch_size=self.settings.local_batch_size,
+            enable_checkpointing=True, checkpoint=self._checkpoint, **_options(self.settings, self.device),
+        )  # fmt: skip
+        return _iterator(pipeline, self.outputs, self.ragged, auto_reset=False)
+
+    def state(self) -> bytes:
+        return bytes(self._iterator.checkpoints()[0])
+
+    def restore(self, state: bytes) -> None:
+        self._checkpoint = state
+
+    def close(self) -> None:
+        self._iterator = None
+
+
+class DaliCocoEvaluation:
+    """The validation images of one rank, each once: pairs of image numbers and images."""
+
+    def __init__(self, index: CocoIndex, settings: Settings, shard: Shard, device: torch.device) -> None:
+        self.settings = settings
+        self.numbers = range(shard.start(len(index)), shard.end(len(index)))
+        pipeline = self.pipeline(
+            index, [index.files[number] for number in self.numbers], settings, device.type == "cuda",
+            batch_size=settings.evaluation.local_batch_size, **_options(settings, device),
+        )  # fmt: skip
+        self._iterator = _iterator(pipeline, ["images"], {"images"}, auto_reset=True)
+
+    @staticmethod
+    @abstractmethod
+    def pipeline(index: CocoIndex, names: list[str], settings: Settings, on_gpu: bool, **options: Any) -> Any:
+        """The DALI pipeline that reads `names` in order and gives images."""
+
+    def __iter__(self) -> Iterator[tuple[range, list[torch.Tensor]]]:
+        size = self.settings.evaluation.local_batch_size
+        for number, outputs in enumerate(self._iterator):
+            numbers = self.numbers[number * size : (number + 1) * size]
+            yield numbers, [placed(image, self.settings) for image in outputs[0]["images"][: len(numbers)]]

@@ -1,0 +1,164 @@
+"""What SSD and Mask R-CNN have in common: COCO data, evaluation over ranks, pictures, and the options under `model`."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from results.yaml_file import ConfigurationError
+from training import backbone_weights
+from training.batch_norm import average_running_statistics
+from training.coco_eval import CocoEvaluator, DetectionPacker, Kind
+from training.communicator import Communicator
+from training.data.coco_data import open_coco, open_validation
+from training.data.coco_index import CocoIndex
+from training.data.coco_order import CocoOrder
+from training.data.synthetic_coco import SyntheticCocoEvaluation, SyntheticCocoTraining
+from training.detections import Detections
+from training.workload import Evaluation, Shard, TrainSource, Workload
+
+METRICS: dict[Kind, str] = {"bbox": "box_ap", "segm": "mask_ap"}
+PICTURES = 4
+PICTURE_SCORE = 0.5
+"""Detections below this are not drawn."""
+
+ValidationImages = Iterable[tuple[range, list[torch.Tensor]]]
+"""Numbers of images in the index, and the images [3, H, W] as the network takes them."""
+
+
+class DetectionWorkload(Workload):
+    """An object detector on COCO 2017's layout."""
+
+    kinds: ClassVar[tuple[Kind, ...]]
+    contiguous_labels: ClassVar[bool]
+    """Labels count the categories from 1; otherwise category ids are labels as they are."""
+    weights: Path | None
+    """The pretrained backbone."""
+    validation: CocoIndex
+    validation_images: ValidationImages
+
+    @abstractmethod
+    def training_source(self, index: CocoIndex, order: CocoOrder) -> TrainSource:
+        """The input pipeline that the settings name."""
+
+    @abstractmethod
+    def validation_source(self, index: CocoIndex, shard: Shard) -> ValidationImages:
+        """The same for evaluation."""
+
+    @abstractmethod
+    def detect(self, model: nn.Module, images: list[torch.Tensor], originals: Sequence[tuple[int, int]]) -> list[Detections]:
+        """What the model finds, in pixels of the original images, whose sizes are (height, width)."""
+
+    def groups(self, index: CocoIndex) -> np.ndarray | None:
+        """Groups of images that go well into one batch; None: any."""
+        return None
+
+    def open_data(self) -> TrainSource:
+        if self.settings.input.source == "synthetic":
+            return self._synthetic()
+        data = open_coco(
+            self.spec.data_dir, self.settings, self.shard, contiguous=self.contiguous_labels, segmentations="segm" in self.kinds
+        )
+        self._evaluate_on(data.validation)
+        order = CocoOrder(
+            images=len(data.training), groups=self.groups(data.training), local_batch_size=self.settings.local_batch_size,
+            shard=self.shard, seed=self.spec.seed,
+        )  # fmt: skip
+        return self.training_source(data.training, order)
+
+    def open_validation(self) -> None:
+        """Open the validation images alone.
+
+        Raises:
+            ConfigurationError: as `open_data`.
+        """
+        self._evaluate_on(open_validation(self.spec.data_dir, self.settings, contiguous=self.contiguous_labels))
+
+    def _evaluate_on(self, index: CocoIndex) -> None:
+        self.validation = index
+        self.evaluation_samples = len(index)
+        self.evaluator = CocoEvaluator(index.annotations)
+        self.validation_images = self.validation_source(index, self.shard)
+
+    def _synthetic(self) -> TrainSource:
+        batch = self.dummy_batch()
+        images = list(batch.inputs) * -(-self.settings.evaluation.local_batch_size // len(batch.inputs))
+        validation = SyntheticCocoEvaluation(self.settings, self.shard, images)
+        self.validation_images, self.evaluation_samples = validation, validation.total
+        return SyntheticCocoTraining(self.settings, self.shard, batch.inputs, batch.targets)
+
+    def evaluate(self, model: nn.Module, communicator: Communicator) -> Evaluation:
+        average_running_statistics(model, communicator)
+        packer, counted = DetectionPacker(), 0
+        synthetic = self.settings.input.source == "synthetic"
+        for numbers, images in self.validation_images:
+            if synthetic:
+                originals = [(image.shape[-2], image.shape[-1]) for image in images]
+            else:
+                originals = [self.original(number) for number in numbers]
+            for number, found in zip(numbers, self.detect(model, images, originals), strict=True):
+                counted += 1
+                if not synthetic:
+                    packer.add(int(self.validation.ids[number]), found, self.categories(found.labels))
+        samples = int(communicator.sum(torch.tensor([counted]))[0])
+        if samples != self.evaluation_samples:
+            raise RuntimeError(f"evaluated {samples} images, the validation set has {self.evaluation_samples}")
+        if synthetic:  # what is found in noise means nothing
+            return Evaluation(metrics={METRICS[kind]: 0.0 for kind in self.kinds}, samples=samples)
+        numbers_by_kind = self.evaluator.over_ranks(packer.packed(), self.kinds, communicator)
+        # COCO says -1 where there is nothing to find.
+        metrics = {METRICS[kind]: max(float(values[0]), 0.0) for kind, values in numbers_by_kind.items()}
+        return Evaluation(metrics=metrics, samples=samples)
+
+    def original(self, number: int) -> tuple[int, int]:
+        """(height, width) of a validation image."""
+        width, height = self.validation.sizes[number].tolist()
+        return height, width
+
+    def categories(self, labels: torch.Tensor) -> np.ndarray:
+        """COCO's category ids of labels."""
+        found = labels.cpu().numpy()
+        return np.asarray(self.validation.category_ids)[found - 1] if self.contiguous_labels else found
+
+    def pictures(self, model: nn.Module, count: int, least_score: float) -> Iterable[tuple[str, torch.Tensor]]:
+        """File names and pictures [3, H, W] uint8 of the first validation images with what the model finds in them."""
+        from training.draw import draw
+
+        names = dict(zip(self.validation.category_ids, self.validation.category_names, strict=True))
+        for numbers, images in self.validation_source(self.validation.subset(np.arange(min(count, len(self.validation)))), ALONE):
+            originals = [self.original(number) for number in numbers]
+            for number, found in zip(numbers, self.detect(model, images, originals), strict=True):
+                kept = found.above(least_score)
+                classes = [names.get(int(category), "?") for category in self.categories(kept.labels)]
+                file = self.validation.files[number]
+                yield file, draw(self.validation.folder / file, kept, classes)
+
+    def show_predictions(self, model: nn.Module) -> torch.Tensor | None:
+        if self.settings.input.source == "synthetic":
+            return None
+        from training.draw import side_by_side
+
+        return side_by_side([picture for _, picture in self.pictures(model, PICTURES, PICTURE_SCORE)])
+
+    def record_extra(self) -> dict[str, Any]:
+        if self.weights is None:
+            return {"backbone_weights": "none: random initial weights"}
+        return {"backbone_weights": self.weights.name, "backbone_weights_sha256": backbone_weights.digest(self.weights)}
+
+    def warmup_steps(self, steps_per_epoch: int) -> int:
+        """Optimizer steps of the warm-up, as MLPerf logs them."""
+        return round(self.settings.schedule.warmup_epochs * steps_per_epoch)
+
+
+ALONE = Shard(index=0, count=1)
+
+
+def checkpoint_error(error: RuntimeError, path: Path) -> ConfigurationError:
+    """A checkpoint whose tensors do not fit the model that its own spec describes."""
+    return ConfigurationError(f"{path}: the weights do not fit the model ({str(error).splitlines()[-1].strip()})")
