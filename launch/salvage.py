@@ -27,7 +27,7 @@ def salvage_record(run_dir: RunDirectory, outcome: Outcome) -> RunRecord:
     evaluations = list(
         {e["epoch"]: EvaluationFigures.model_validate(e["figures"]) for e in seen if e["event"] == "evaluation"}.values()
     )
-    told = _failures(run_dir, outcome)
+    told = _failures(run_dir)
     loss = find_loss(_launcher_text(run_dir, outcome))
     # Exit status 5: a rank saw the signal itself, for example from the scheduler, before this supervisor did.
     blameless = outcome.exit_status == 5 or (loss is not None and loss.blameless)
@@ -75,10 +75,10 @@ def _interruption(outcome: Outcome, loss: Loss | None) -> Failure:
     return Failure(message=f"{why}; trainscale resume goes on from the last checkpoint")
 
 
-def _failures(run_dir: RunDirectory, outcome: Outcome) -> list[Failure]:
-    """What failing ranks of this start left, the first one first."""
-    found = [(path.stat().st_mtime, path) for path in (run_dir.path / "logs").glob("failure-*.json")]
-    return [Failure.model_validate_json(path.read_text()) for time_s, path in sorted(found) if time_s >= outcome.started_s]
+def _failures(run_dir: RunDirectory) -> list[Failure]:
+    """What failing ranks of this start left, the first one first; those of earlier starts were put aside."""
+    paths = sorted((run_dir.path / "logs").glob("failure-*.json"), key=lambda path: path.stat().st_mtime_ns)
+    return [Failure.model_validate_json(path.read_text()) for path in paths]
 
 
 def _launcher_text(run_dir: RunDirectory, outcome: Outcome) -> str:

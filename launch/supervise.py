@@ -38,8 +38,6 @@ class Outcome:
     exit_status: int
     interrupted_by: str | None
     """Name of the signal that this supervisor received, if any."""
-    started_s: float
-    """Seconds since the epoch."""
     log_start_bytes: int
     """Where the output of this start begins in the launcher's log."""
     stalled: str | None = None
@@ -52,7 +50,7 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
     Raises:
         OSError: the command cannot be started or its log cannot be written.
     """
-    tail, watch, started_s = _EventTail(run_dir.path), _StallWatch(), time.time()
+    tail, watch = _EventTail(run_dir.path), _StallWatch()
     with _Signals() as signals, run_dir.launcher_log.open("ab") as log:
         log_start_bytes = log.tell()
         process = subprocess.Popen(
@@ -83,7 +81,6 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
     return Outcome(
         exit_status=process.returncode,
         interrupted_by=signals.received,
-        started_s=started_s,
         log_start_bytes=log_start_bytes,
         stalled=watch.reason,
     )

@@ -193,3 +193,17 @@ def test_nothing_outlives_a_killed_command(few_digits_dir: Path, tmp_path: Path)
         assert gone(family)
     status = json.loads(trainscale("status", tmp_path, "--json").stdout)
     assert status[0]["status"] == "interrupted"
+
+
+def test_a_resumed_run_does_not_fail_for_an_earlier_starts_reason(few_digits_dir: Path, tmp_path: Path) -> None:
+    with long_run(few_digits_dir, tmp_path) as (process, family):
+        process.kill()
+        assert gone(family)
+    run_dir = tmp_path / "long"
+    (run_dir / "logs" / "failure-00007.json").write_text('{"message": "an old story", "rank": 7}')
+    spec = run_dir / "spec.json"
+    spec.write_text(spec.read_text().replace(str(few_digits_dir), str(tmp_path / "nothing")))
+    done = trainscale("resume", run_dir)
+    assert done.returncode == 4
+    assert "an old story" not in done.stdout
+    assert str(tmp_path / "nothing") in done.stdout
