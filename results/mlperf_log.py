@@ -34,9 +34,8 @@ V06_ONLY = {"submission_poc_name", "submission_entry"}
 
 MARK, NEW_MARK = b":::MLL", b":::MLLOG"
 OLD_LINE = re.compile(rb":::MLL[ \t]+([\d.]+)[ \t]+(\w+)[ \t]*:[ \t]*(.*)", re.DOTALL)
-OLD_KEY = re.compile(rb":::MLL[ \t]+[\d.]+[ \t]+(\w+)")
-NEW_KEY = re.compile(rb'"key"\s*:\s*"(\w+)"')
-
+NEW_KEY = b'"key": "'
+"""As every writer of the format puts it; a line that has it otherwise is read in full."""
 
 LARGEST_LOG_BYTES = 2**30
 """More is never unpacked from a gzip file: a small one can hold terabytes."""
@@ -101,34 +100,41 @@ def parse_log(data: bytes, keys: Collection[str] = ()) -> ParsedLog:
         end = data.find(b"\n", position, limit)
         line = data[position : end if end >= 0 else limit]
         position = following
-        new = line.startswith(NEW_MARK)
-        formats.add("MLLOG" if new else "MLL")
         try:
-            if not wanted or _key(line, new) in wanted:
-                events.append(_new_event(line) if new else _old_event(line))
+            if line.startswith(NEW_MARK):
+                formats.add("MLLOG")
+                event = _new_event(line, wanted)
+            else:
+                formats.add("MLL")
+                event = _old_event(line, wanted)
         except (KeyError, TypeError, ValueError, OverflowError):
             broken += 1
+        else:
+            if event:
+                events.append(event)
     return ParsedLog(events, formats, broken)
 
 
-def _key(line: bytes, new: bool) -> bytes:
-    found = (NEW_KEY if new else OLD_KEY).search(line)
-    if not found:
-        raise ValueError("no key")
-    return found[1]
-
-
-def _new_event(line: bytes) -> LogEvent:
+def _new_event(line: bytes, wanted: set[bytes]) -> LogEvent | None:
+    """The event of a `:::MLLOG` line; None where its key is not wanted."""
+    if wanted:
+        start = line.find(NEW_KEY) + len(NEW_KEY)
+        if start > len(NEW_KEY) and line[start : line.find(b'"', start)] not in wanted:
+            return None
     document = _object(line[len(NEW_MARK) :])
     metadata = document.get("metadata")
-    metadata = metadata if type(metadata) is dict else {}
+    if type(metadata) is not dict:
+        metadata = {}
     return LogEvent(float(document["time_ms"]) / 1000, str(document["key"]), document.get("value"), metadata)
 
 
-def _old_event(line: bytes) -> LogEvent:
+def _old_event(line: bytes, wanted: set[bytes]) -> LogEvent | None:
+    """The event of a `:::MLL` line; None where its key is not wanted."""
     found = OLD_LINE.match(line)
     if not found:
         raise ValueError("not a :::MLL line")
+    if wanted and found[2] not in wanted:
+        return None
     document = _object(found[3])
     metadata = document.get("metadata")
     return LogEvent(float(found[1]), found[2].decode(), document["value"], metadata if type(metadata) is dict else {})
