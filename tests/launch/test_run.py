@@ -44,7 +44,7 @@ def test_record_tells_everything(finished: Path) -> None:
     assert record.model_parameters == 25_557_032 - 990 * 2049  # 10 classes instead of 1,000
     assert record.epochs[0].samples == 83
     assert record.evaluations[0].samples == 31
-    assert record.time_to_train_s == pytest.approx(record.accounts.on_the_clock_s, rel=0.02)
+    assert record.time_to_train_s == pytest.approx(record.accounts.on_the_clock_s, rel=0.1)
     assert record.accounts.initialization_s > 0
     assert record.accounts.straggler_s >= 0
     assert record.accounts.input_wait_s + record.accounts.exposed_communication_s < record.accounts.training_s
