@@ -28,6 +28,7 @@ STALL_S = 110.0
 """Longest silence while steps are done: a dead peer or a cut rail ends the job within 2 minutes."""
 QUIET_S = {"start": 600.0, "process_start": 600.0, "init_stop": 600.0, "run_start": 600.0, "epoch_stop": 3600.0}
 """Longest silence after these events: ranks start, open their data, or evaluate, and say nothing meanwhile."""
+CORPSE_LOOK_S = 2.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -50,7 +51,7 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
     Raises:
         OSError: the command cannot be started or its log cannot be written.
     """
-    tail, watch = _EventTail(run_dir.path), _StallWatch()
+    tail, watch, corpses = _EventTail(run_dir.path), _StallWatch(), _CorpseWatch()
     with _Signals() as signals, run_dir.launcher_log.open("ab") as log:
         log_start_bytes = log.tell()
         process = subprocess.Popen(
@@ -68,7 +69,7 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
                 if signals.received and deadline_s is None:
                     deadline_s = time.monotonic() + GRACE_S
                     _signal_tree(process, signal.SIGTERM)
-                if deadline_s is None and watch.stalled():
+                if deadline_s is None and (watch.stalled() or corpses.unburied(process.pid)):
                     deadline_s = time.monotonic()
                 if deadline_s is not None and time.monotonic() > deadline_s:
                     _signal_tree(process, signal.SIGKILL)
@@ -133,6 +134,29 @@ class _StallWatch:
             place = ", ".join(f"{key} {self._last[key]}" for key in ("epoch", "step") if key in self._last)
             self.reason = f"no sign of life for {limit_s:.0f} s after {self._last['event']} {place}".rstrip()
         return self.reason is not None
+
+
+class _CorpseWatch:
+    """Knows when the launcher itself hangs: it buries a rank that ended at once, or never (seen with Open MPI 5.0.11, when
+    ranks fail in MPI_Init: PMIX_ERR_UNREACH, then silence)."""
+
+    def __init__(self) -> None:
+        self._next_look_s = 0.0
+        self._since_s: dict[int, float] = {}
+
+    def unburied(self, launcher: int) -> bool:
+        """True when a child of the launcher has been dead for longer than the grace period and still is its child."""
+        now_s = time.monotonic()
+        if now_s < self._next_look_s:
+            return False
+        self._next_look_s = now_s + CORPSE_LOOK_S
+        dead = set()
+        with contextlib.suppress(psutil.Error):
+            for child in psutil.Process(launcher).children():
+                if child.status() == psutil.STATUS_ZOMBIE:
+                    dead.add(child.pid)
+        self._since_s = {pid: self._since_s.get(pid, now_s) for pid in dead}
+        return any(now_s - since_s > GRACE_S for since_s in self._since_s.values())
 
 
 class _Signals:
