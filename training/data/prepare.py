@@ -13,7 +13,6 @@ MODULES = {
     "digits": "training.data.digits",
     "imagenet": "training.data.imagenet",
     "digits-coco": "training.data.digits_coco",
-    "coco": "training.data.coco",
 }
 """Module of each data set; each has `prepare(root: Path) -> Path`, which returns the manifest or summary it wrote."""
 
