@@ -90,9 +90,7 @@ def measure_allreduce(hvd: Any, settings: FabricSettings) -> list[AllreducePoint
     Raises:
         RuntimeError: an allreduce gave a wrong average.
     """
-    device = torch.device("cuda", hvd.local_rank()) if torch.cuda.is_available() else torch.device("cpu")
-    if device.type == "cuda":
-        torch.cuda.set_device(device)
+    device = _device(hvd.local_rank())
     whole = torch.full((settings.largest_bytes // 4,), float(hvd.rank() + 1), device=device)
     points = []
     for size in allreduce_sizes(settings.smallest_bytes, settings.largest_bytes):
@@ -118,6 +116,15 @@ def measure_allreduce(hvd: Any, settings: FabricSettings) -> list[AllreducePoint
         )
         points.append(hvd.broadcast_object(point, root_rank=0))
     return points
+
+
+def _device(local_rank: int) -> torch.device:
+    """The rank's GPU, or the processor; a launcher may show each rank all GPUs of the node, or only its own."""
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    index = local_rank if torch.cuda.device_count() > 1 else 0
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
 def measure_point_to_point(settings: FabricSettings) -> tuple[list[PointToPoint], str]:
