@@ -160,12 +160,11 @@ def test_a_rail_that_is_cut_ends_the_measurement(cluster: Cluster, tmp_path: Pat
 
 
 @pytest.mark.cluster
-@pytest.mark.slow
-def test_horovodrun_over_another_interface_is_found_out(cluster: Cluster, tmp_path: Path) -> None:
-    # Horovod's Gloo takes the address of the host's name, here eth0, whatever the configuration says.
-    sizes = ["--smallest", "65536", "--largest", str(8 * 2**20), "--seconds", "0.1"]
-    launch = ["--launcher", "horovodrun", "--interconnect", "emulated-1", *HOSTS[:4], "--expect", "10%"]
-    status, printed, errors = on_cluster(cluster, "node01", *launch, *sizes, "--runs", str(tmp_path))
+def test_a_setting_that_moves_traffic_to_another_rail_is_found_out(cluster: Cluster, tmp_path: Path) -> None:
+    site = tmp_path / "site.yaml"
+    site.write_text("launcher: mpirun\nranks_per_node: 1\nenvironment: {OMPI_MCA_btl_tcp_if_include: ib1}\n")
+    sizes = ["--smallest", "65536", "--largest", str(2**20), "--seconds", "0.1"]
+    launch = ["--site", str(site), "--interconnect", "emulated-1", *HOSTS[:4], "--expect", "10%"]
+    status, printed, errors = on_cluster(cluster, "head", *launch, *sizes, "--runs", str(tmp_path))
     assert status == 1, errors
-    assert "the rails differ" in printed
-    assert "eth0" in printed
+    assert "Failed: the rails differ: on node01, ib1 exchanged" in printed
