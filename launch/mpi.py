@@ -6,7 +6,6 @@ mpi4py and Horovod must use this same one. `python -m launch.mpi` prints it.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -36,16 +35,6 @@ class MpiInstallation:
     @property
     def mpirun(self) -> Path:
         return self.prefix / "bin" / "mpirun"
-
-    @property
-    def mpicxx(self) -> Path:
-        return self.prefix / "bin" / "mpicxx"
-
-    @property
-    def major_version(self) -> int:
-        """Major version number of Open MPI, 0 when `mpirun` is not Open MPI's."""
-        found = re.search(r"Open(?: |)MPI\)? (\d+)\.", self.version)
-        return int(found.group(1)) if found else 0
 
 
 def find_mpi(environ: Mapping[str, str] | None = None) -> MpiInstallation:

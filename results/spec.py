@@ -32,8 +32,6 @@ class RunSpec(Document):
     seed: NonNegativeInt
     """Drawn from the operating system unless the user names it; recorded either way."""
     data_dir: Path
-    resume: bool = False
-    """Continue from the latest checkpoint in the run directory."""
     settings: Settings
 
     @property

@@ -16,6 +16,9 @@ class NullJournal:
     def event(self, name: str, **fields: Any) -> None:
         """One line in `events.jsonl`."""
 
+    def mlperf_header(self, *, workload: str, platform: str) -> None:
+        """The `submission_*` lines at the top of both MLPerf logs."""
+
     def mlperf(self, key: str, value: Any = None, **metadata: Any) -> None:
         """A point in time in both MLPerf logs."""
 
@@ -50,6 +53,11 @@ class Journal(NullJournal):
     def event(self, name: str, **fields: Any) -> None:
         events.append(self.run_dir.path, name, **fields)
 
+    def mlperf_header(self, *, workload: str, platform: str) -> None:
+        from results.mlperf_log import write_submission_header
+
+        write_submission_header(self._mlperf, workload=workload, platform=platform)
+
     def mlperf(self, key: str, value: Any = None, **metadata: Any) -> None:
         self._mlperf.event(key, value, **metadata)
 
@@ -67,4 +75,5 @@ class Journal(NullJournal):
         self._board.add_image(name, image, step)
 
     def close(self) -> None:
+        self._mlperf.close()
         self._board.close()

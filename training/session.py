@@ -5,9 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -25,6 +26,8 @@ from training.journal import Journal, NullJournal
 from training.process import RankPlace
 from training.trainer import Trainer
 from training.workload import Shard, load_workload
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,16 +53,16 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock)
     earlier = communicator.gather_objects(earlier)[0]
     resuming = any(event["event"] == "run_start" for event in earlier)
     journal = Journal(run_dir) if communicator.rank == 0 else NullJournal()
-    cleared = _clear_caches(communicator, spec)
+    cleared = all(_from_each_host(communicator, lambda: page_cache.clear(spec.data_dir)))
     shard = Shard(index=communicator.rank, count=communicator.size)
     workload = load_workload(spec=spec, shard=shard, device=device)
     if not resuming:
-        _announce(journal, spec, workload.mlperf_name, cleared)
+        _announce(journal, spec, cleared)
     trainer = Trainer(
         spec=spec, run_dir=run_dir, workload=workload, communicator=communicator, device=device, clock=clock, journal=journal
     )
     trainer.warm_up()
-    hosts = _hosts(communicator)
+    hosts = list({facts.hostname: facts for facts in _from_each_host(communicator, host_facts)}.values())
     _sample_rails(communicator, run_dir.rails_before)
     _start_clock(trainer, earlier if resuming else None)
     outcome = _train(trainer)
@@ -162,40 +165,26 @@ def _record(trainer: Trainer, outcome: Outcome, started_at: str, hosts: list[Hos
     )
 
 
-def _announce(journal: NullJournal, spec: RunSpec, benchmark: str, cleared: bool) -> None:
-    for key, value in (
-        ("submission_benchmark", benchmark),
-        ("submission_org", "trainscale"),
-        ("submission_division", "closed"),
-        ("submission_status", "research"),
-        ("submission_platform", spec.system),
-        ("submission_poc_name", "none"),
-        ("submission_entry", spec.run_id),
-        ("cache_clear", cleared),
-    ):
-        journal.mlperf(key, value)
+def _announce(journal: NullJournal, spec: RunSpec, cleared: bool) -> None:
+    journal.mlperf_header(workload=spec.workload, platform=spec.system)
+    journal.mlperf("cache_clear", cleared)
     journal.mlperf_start("init_start")
     journal.mlperf("seed", spec.seed)
     journal.mlperf("global_batch_size", spec.global_batch_size)
     journal.mlperf("gradient_accumulation_steps", spec.settings.communication.backward_passes_per_step)
 
 
-def _clear_caches(communicator: Communicator, spec: RunSpec) -> bool:
-    own = page_cache.clear(spec.data_dir) if communicator.local_rank == 0 else True
-    return all(communicator.gather_objects(own))
+def _from_each_host(communicator: Communicator, look: Callable[[], T]) -> list[T]:
+    """What one rank of each host finds, in rank order; collective."""
+    found = communicator.gather_objects(look() if communicator.local_rank == 0 else None)
+    return [value for value in found if value is not None]
 
 
 def _sample_rails(communicator: Communicator, path: Path) -> None:
-    """Write the device counters of every host, read by one rank of each, outside the timed part."""
-    found = communicator.gather_objects(rails.node_counters() if communicator.local_rank == 0 else None)
+    """Write the device counters of every host, outside the timed part."""
+    counters = _from_each_host(communicator, rails.node_counters)
     if communicator.rank == 0:
-        rails.write_sample(path, [counters for counters in found if counters is not None])
-
-
-def _hosts(communicator: Communicator) -> list[HostFacts]:
-    """Facts of each host once, in rank order; one rank of each host looks."""
-    found = communicator.gather_objects(host_facts() if communicator.local_rank == 0 else None)
-    return list({facts.hostname: facts for facts in found if facts is not None}.values())
+        rails.write_sample(path, counters)
 
 
 def _device(place: RankPlace) -> torch.device:

@@ -109,8 +109,6 @@ class Workload(ABC):
     """One benchmark on one rank."""
 
     name: ClassVar[str]
-    mlperf_name: ClassVar[str]
-    """Benchmark name in MLPerf logs: `resnet`, `ssd`, `maskrcnn`."""
     evaluation_samples: int
     """Validation images over all ranks; known once the data are open."""
 

@@ -49,7 +49,7 @@ def command(
     site_file: Path | None,
     **options: Any,
 ) -> None:
-    """Train WORKLOAD (resnet50, ssd, maskrcnn) to its quality target and leave the record in a run directory."""
+    """Train WORKLOAD (resnet50 or ssd) to its quality target and leave the record in a run directory."""
     from launch.embedded import ensure_embedded
     from launch.runner import execute
     from launch.show import make_display

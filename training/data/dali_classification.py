@@ -10,6 +10,7 @@ from nvidia.dali import fn, pipeline_def, types
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
 from results.settings import Settings
+from training.data.dali_options import pipeline_options
 from training.data.folder import ImageList
 from training.data.normalization import MEAN_255, STD_255
 from training.workload import Batch, Shard, TrainSource
@@ -74,7 +75,7 @@ class DaliClassification(TrainSource):
         pipeline = _training_pipeline(
             shuffled, self.settings, self.shard, rank_seed, self.device.type == "cuda",
             batch_size=self.settings.local_batch_size, enable_checkpointing=True, checkpoint=self._checkpoint,
-            **_pipeline_options(self.settings, self.device),
+            **pipeline_options(self.settings, self.device),
         )  # fmt: skip
         return _iterator(pipeline)
 
@@ -108,7 +109,7 @@ class DaliEvaluation:
         self.sizes = shard.batch_sizes(len(images.files), settings.evaluation.local_batch_size)
         pipeline = _evaluation_pipeline(
             images, settings, shard, device.type == "cuda",
-            batch_size=settings.evaluation.local_batch_size, **_pipeline_options(settings, device),
+            batch_size=settings.evaluation.local_batch_size, **pipeline_options(settings, device),
         )  # fmt: skip
         self._iterator = _iterator(pipeline)
 
@@ -116,14 +117,6 @@ class DaliEvaluation:
         for (samples, global_samples), outputs in zip(self.sizes, self._iterator, strict=True):
             images, labels = _tensors(outputs, self.settings, self.device)
             yield Batch(inputs=images[:samples], targets=labels[:samples], samples=samples, global_samples=global_samples)
-
-
-def _pipeline_options(settings: Settings, device: torch.device) -> dict[str, Any]:
-    return {
-        "num_threads": settings.input.threads,
-        "device_id": device.index or 0 if device.type == "cuda" else None,
-        "prefetch_queue_depth": settings.input.prefetch,
-    }
 
 
 def _iterator(pipeline: Any) -> Any:

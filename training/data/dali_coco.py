@@ -13,6 +13,7 @@ from nvidia.dali.plugin.pytorch import DALIRaggedIterator, LastBatchPolicy
 from results.settings import Settings
 from training.data.coco_index import SMALLEST_SIDE_PX, CocoIndex
 from training.data.coco_order import CocoOrder, RankBatch
+from training.data.dali_options import pipeline_options
 from training.data.normalization import MEAN_255, STD_255
 from training.workload import Batch, Shard, TrainSource
 
@@ -40,14 +41,6 @@ def normalised(images: Any, settings: Settings, **options: Any) -> Any:
 def placed(images: torch.Tensor, settings: Settings) -> torch.Tensor:
     """[..., 3, H, W] view of what a pipeline gives."""
     return images.movedim(-1, -3) if settings.channels_last else images
-
-
-def _options(settings: Settings, device: torch.device) -> dict[str, Any]:
-    return {
-        "num_threads": settings.input.threads,
-        "device_id": device.index or 0 if device.type == "cuda" else None,
-        "prefetch_queue_depth": settings.input.prefetch,
-    }
 
 
 def _iterator(pipeline: Any, names: list[str], ragged: set[str], *, auto_reset: bool) -> Any:
@@ -95,7 +88,7 @@ class DaliCocoTraining(TrainSource):
         rank_seed = self.order.seed + 7919 * (self.order.shard.index + 1)
         pipeline = self.pipeline(
             names, rank_seed, self.device.type == "cuda", batch_size=self.settings.local_batch_size,
-            enable_checkpointing=True, checkpoint=self._checkpoint, **_options(self.settings, self.device),
+            enable_checkpointing=True, checkpoint=self._checkpoint, **pipeline_options(self.settings, self.device),
         )  # fmt: skip
         return _iterator(pipeline, self.outputs, self.ragged, auto_reset=False)
 
@@ -117,7 +110,7 @@ class DaliCocoEvaluation:
         self.numbers = range(shard.start(len(index)), shard.end(len(index)))
         pipeline = self.pipeline(
             index, [index.files[number] for number in self.numbers], settings, device.type == "cuda",
-            batch_size=settings.evaluation.local_batch_size, **_options(settings, device),
+            batch_size=settings.evaluation.local_batch_size, **pipeline_options(settings, device),
         )  # fmt: skip
         self._iterator = _iterator(pipeline, ["images"], {"images"}, auto_reset=True)
 

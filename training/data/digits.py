@@ -7,13 +7,11 @@ Source: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten Digits, UC
 from __future__ import annotations
 
 import hashlib
-import shutil
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from training.data.folder import write_manifest
+from training.data.folder import write_manifest, write_once
 
 SIDE_PX = 64
 HELD_OUT_EVERY = 5
@@ -27,19 +25,12 @@ def prepare(root: Path) -> Path:
     Raises:
         RuntimeError: the installed scikit-learn ships other digits than the ones this project was measured with.
     """
-    manifest = root / "manifest.json"
-    if manifest.exists():
-        return manifest
-    root.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside the target and renamed, so that a killed `prepare` leaves no half data set behind.
-    with tempfile.TemporaryDirectory(dir=root.parent, prefix=f".{root.name}-") as folder:
-        partial = Path(folder) / "digits"
+
+    def write(partial: Path) -> None:
         _write_images(partial)
         write_manifest(partial, name="digits")
-        if root.exists():
-            shutil.rmtree(root)
-        partial.rename(root)
-    return manifest
+
+    return write_once(root, write)
 
 
 def load_verified() -> tuple[np.ndarray, np.ndarray]:

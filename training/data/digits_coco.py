@@ -8,8 +8,6 @@ are polygons or run lengths (here: run lengths where a mask has holes, and for c
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ import numpy as np
 
 from training.data.coco_index import SPLITS, list_coco_images
 from training.data.digits import HELD_OUT_EVERY, load_verified
-from training.data.folder import write_manifest
+from training.data.folder import write_manifest, write_once
 
 SCENES = {"train": 1200, "val": 240}
 FIRST_ID = {"train": 1, "val": 100_001}
@@ -39,19 +37,12 @@ def prepare(root: Path) -> Path:
     Raises:
         RuntimeError: the installed scikit-learn ships other digits than the ones this project was measured with.
     """
-    manifest = root / "manifest.json"
-    if manifest.exists():
-        return manifest
-    root.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside the target and renamed, so that a killed `prepare` leaves no half data set behind.
-    with tempfile.TemporaryDirectory(dir=root.parent, prefix=f".{root.name}-") as folder:
-        partial = Path(folder) / "digits-coco"
+
+    def write(partial: Path) -> None:
         write_scenes(partial, SCENES)
         write_manifest(partial, "digits-coco", [list_coco_images(partial, split) for split in SPLITS])
-        if root.exists():
-            shutil.rmtree(root)
-        partial.rename(root)
-    return manifest
+
+    return write_once(root, write)
 
 
 def write_scenes(root: Path, scenes: dict[str, int]) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -81,6 +83,22 @@ def write_manifest(root: Path, name: str, splits: Iterable[ImageList] | None = N
         "unreadable": sorted(file for images in splits for file in screen(root, images.files)),
     }
     write_atomically(root / MANIFEST, json.dumps(document, indent=0, sort_keys=True) + "\n")
+    return root / MANIFEST
+
+
+def write_once(root: Path, write: Callable[[Path], None]) -> Path:
+    """Let `write` fill a folder that then becomes `root`, unless `root` has its manifest already; returns the manifest.
+
+    The folder is written beside `root` and renamed, so that a killed `prepare` leaves no half data set behind.
+    """
+    if not (root / MANIFEST).exists():
+        root.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=root.parent, prefix=f".{root.name}-") as folder:
+            partial = Path(folder) / root.name
+            write(partial)
+            if root.exists():
+                shutil.rmtree(root)
+            partial.rename(root)
     return root / MANIFEST
 
 

@@ -26,7 +26,6 @@ class MaskRcnnWorkload(DetectionWorkload):
     """Boxes to a COCO AP of 0.377 and masks to 0.339, both in one evaluation."""
 
     name = "maskrcnn"
-    mlperf_name = "maskrcnn"
     kinds = ("bbox", "segm")
     contiguous_labels = False
     imbalance: Imbalance | None = None

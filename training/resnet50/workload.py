@@ -18,7 +18,6 @@ class ResNet50(Workload):
     """MLPerf Training's image classification benchmark."""
 
     name = "resnet50"
-    mlperf_name = "resnet"
     data: ClassificationData
 
     def build_model(self) -> nn.Module:

@@ -26,7 +26,6 @@ class SsdWorkload(DetectionWorkload):
     """Boxes to a COCO AP of 0.23."""
 
     name = "ssd"
-    mlperf_name = "ssd"
     kinds = ("bbox",)
     contiguous_labels = True
 
