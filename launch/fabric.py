@@ -5,13 +5,13 @@ from __future__ import annotations
 import datetime
 import json
 import os
-import re
 import sys
 from pathlib import Path
 
 from launch.emulation import inside_emulated_node
 from launch.interconnect import Interconnect
 from launch.job import Host, Job, passed_on
+from launch.launcher_words import cause, unreachable_hosts
 from launch.launchers import get_launcher
 from launch.rails import asked_rails
 from launch.runner import Placement
@@ -34,8 +34,6 @@ from results.yaml_file import ConfigurationError
 
 STALL_S = 120.0
 """A dead peer or a cut rail ends the measurement after this time without progress."""
-TELLING = (r"^(\[\d\]<stderr>:)?\w*(Error|Exception): ", r"Timeout \(", r"^\s*Message: ", r"ailed", r"rror")
-"""Kinds of lines that name a cause, the most telling first: exceptions, the stall watch, Open MPI's messages."""
 
 
 class FabricError(Exception):
@@ -123,9 +121,10 @@ def measure(
     command, environment = launcher.command(job), launcher.environment(job)
     write_atomically(run_dir.command, json.dumps({"tokens": command, "environment": environment}, indent=1) + "\n")
     outcome = supervise(command, environment, run_dir, Display())
-    log = run_dir.launcher_log.read_text(encoding="utf-8", errors="replace").splitlines()
+    log = run_dir.launcher_log.read_text(encoding="utf-8", errors="replace")
     if outcome.exit_status != 0 or not out.exists():
-        raise FabricError(f"the measurement ended with status {outcome.exit_status}: {_cause(log)}; log: {run_dir.launcher_log}")
+        reason = unreachable_hosts(log) or cause(log)
+        raise FabricError(f"the measurement ended with status {outcome.exit_status}: {reason}; log: {run_dir.launcher_log}")
     measurement = FabricMeasurement.model_validate_json(out.read_text(encoding="utf-8"))
     asked = asked_rails(interconnect)
     result = FabricResult(
@@ -139,7 +138,7 @@ def measure(
             before=measurement.before,
             after=measurement.after,
             least_exchange_bytes=measurement.least_exchange_bytes,
-            nccl=nccl_log.read(log),
+            nccl=nccl_log.read(log.splitlines()),
         ),
         fit=allreduce_fit(measurement),
         expectation=expected,
@@ -153,12 +152,3 @@ def new_folder(runs: Path, interconnect: str) -> Path:
     """A folder of its own for one measurement, beside the runs: `runs/fabric/edr-2-20261201-120000`."""
     stamp = datetime.datetime.now(datetime.UTC).strftime("%Y%m%d-%H%M%S")
     return (runs / "fabric" / f"{Path(interconnect).stem}-{stamp}").absolute()
-
-
-def _cause(log: list[str]) -> str:
-    """The line of a log that most likely says why: the first of the most telling kind that there is."""
-    for kind in TELLING:
-        for line in log:
-            if re.search(kind, line):
-                return line.strip()
-    return next((line.strip() for line in reversed(log) if line.strip()), "no output")

@@ -17,7 +17,19 @@ _SRUN_NODE = re.compile(
     r"srun: error: Node failure on (?P<host>\S+)|DUE TO NODE FAILURE|Timed out waiting for job step to complete"
 )
 _MEMORY = re.compile(r"StepId=\S+ exceeded memory limit \((?P<used>\d+) > (?P<limit>\d+)\)|[Dd]etected \d+ oom.kill event")
+_UNREACHED = re.compile(r"daemon failed to report back.*?Remote host: (?P<host>[\w.-]+)")
+_SSH = re.compile(r"^(?:ssh: .+|.+: Permission denied .+|Host key verification failed\.)$", re.MULTILINE)
 _ENDED = re.compile(r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ DUE TO (?P<why>TIME LIMIT|PREEMPTION)")
+
+_TELLING = (
+    r"^(\[\d\]<stderr>:)?\w*(Error|Exception): ",
+    r"^(ssh|srun: error): ",
+    r"Timeout \(",
+    r"^\s*Message: ",
+    r"ailed",
+    r"rror",
+)
+"""Kinds of lines that name a cause, the most telling first: exceptions, ssh and srun, the stall watch, Open MPI's messages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,3 +57,23 @@ def find_loss(launcher_log: str) -> Loss | None:
         rank = int(found["rank"])
         return Loss(message=f"rank {rank} on {found['host']} was ended by the system: {found['how']}", rank=rank)
     return None
+
+
+def unreachable_hosts(launcher_log: str) -> str:
+    """One line on the hosts on which mpirun could start nothing, with ssh's own reason; empty when there are none."""
+    text = " ".join(launcher_log.split())
+    hosts = sorted({found["host"] for found in _UNREACHED.finditer(text)})
+    if not hosts:
+        return ""
+    told = next((line.strip() for line in _SSH.findall(launcher_log)), "their launch daemon did not answer")
+    return f"no rank could be started on {', '.join(hosts)}: {told}; `ssh {hosts[0]} true` must work without a question"
+
+
+def cause(launcher_log: str) -> str:
+    """The line that most likely says why: the first of the most telling kind that there is."""
+    lines = [line.strip() for line in launcher_log.splitlines() if line.strip(" -*")]
+    for kind in _TELLING:
+        for line in lines:
+            if re.search(kind, line):
+                return line
+    return lines[-1] if lines else "it said nothing"

@@ -7,7 +7,7 @@ import json
 import re
 from typing import Any
 
-from launch.launcher_words import Loss, find_loss
+from launch.launcher_words import Loss, cause, find_loss, unreachable_hosts
 from launch.supervise import Outcome
 from results import events
 from results.facts import git_facts, host_facts, software_facts
@@ -98,8 +98,10 @@ def _failure(run_dir: RunDirectory, outcome: Outcome, told: list[Failure], loss:
         return told[0].model_copy(update={"last_lines": lines})
     started = [rank for rank in range(ranks) if run_dir.rank_log(rank).exists()]
     if not started:
-        reason = _cause(launcher)
-        message = f"no rank started; the launcher ended with status {outcome.exit_status}: {reason.strip()}"
+        text = _launcher_text(run_dir, outcome)
+        message = unreachable_hosts(text) or (
+            f"no rank started; the launcher ended with status {outcome.exit_status}: {cause(text)}"
+        )
         return Failure(message=message, last_lines=launcher)
     if loss is not None:
         lines = _last_lines(run_dir, loss.rank) if loss.rank is not None else []
@@ -114,13 +116,6 @@ def _missing_ranks(run_dir: RunDirectory) -> str:
     _, told, after = (path.read_text(errors="replace") if path.exists() else "").rpartition("Missing ranks:")
     ranks = re.findall(r"^(\d+): \[", after, re.MULTILINE) if told else []
     return f"the others wait for rank {', '.join(ranks)}" if ranks else "a peer or a rail is gone"
-
-
-def _cause(launcher: list[str]) -> str:
-    """The line that most likely says why: that of an exception or a complaint, else the first one."""
-    lines = [line for line in launcher if line.strip(" -*")] or ["it said nothing"]
-    telling = [line for line in lines if re.match(r"(\w+: |ssh: |srun: error|\w*(Error|Exception)\b)", line)]
-    return telling[-1] if telling else lines[0]
 
 
 def _last_lines(run_dir: RunDirectory, rank: int) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import time
 from pathlib import Path
@@ -9,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from launch import supervise as supervision
-from launch.launcher_words import find_loss
+from launch.launcher_words import cause, find_loss, unreachable_hosts
 from launch.salvage import salvage_record
 from launch.show import SilentDisplay
 from launch.supervise import supervise
 from results.rundir import RunDirectory
+from tests.launch.support import trainscale
 from tests.results.records import a_record
 
 MPIRUN = """\
@@ -116,3 +118,49 @@ def test_an_earlier_starts_losses_are_not_told_again(tmp_path: Path) -> None:
     assert record.status == "failed"
     assert record.failure is not None
     assert (record.failure.rank, record.failure.last_lines) == (1, ["last words"])
+
+
+UNREACHED = """\
+ssh: Could not resolve hostname nosuchhost2: Name or service not known
+ssh: Could not resolve hostname nosuchhost1: Name or service not known
+------------------------------------------------------------
+A daemon failed to report back after being spawned. This could
+be due to several factors, including inability to find the
+daemon executable, or the executable was unable to find its
+required supporting libraries. In some cases, the daemon was
+able to execute, but was unable to complete a TCP connection
+back to prterun:
+
+  Local host:    vm
+  Remote host:   nosuchhost1
+  Daemon exit status: 255
+------------------------------------------------------------
+------------------------------------------------------------
+A daemon failed to report back after being spawned. This could
+be due to several factors, including inability to find the
+  Remote host:   nosuchhost2
+  Daemon exit status: 255
+"""
+
+
+def test_hosts_that_cannot_be_reached_are_named_with_the_reason_and_the_way_out() -> None:
+    line = unreachable_hosts(UNREACHED)
+    assert line.startswith("no rank could be started on nosuchhost1, nosuchhost2: ssh: Could not resolve hostname nosuchhost2")
+    assert line.endswith("`ssh nosuchhost1 true` must work without a question")
+    assert unreachable_hosts(MPIRUN) == ""
+
+
+def test_the_telling_line_is_taken_before_the_decoration() -> None:
+    assert cause("-----\nsomething\nImportError: libmpi.so.40: cannot open shared object file\n-----\n").startswith("ImportError")
+    assert cause("-----\nonly this\n") == "only this"
+    assert cause("") == "it said nothing"
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="mpirun reaches other hosts by ssh, which is not here")
+def test_an_unreachable_host_is_one_clear_line(tmp_path: Path) -> None:
+    hosts = ["--host", "no-such-host-1:1", "--host", "no-such-host-2:1"]
+    done = trainscale("run", "resnet50", "--nodes", "2", "--interconnect", "ethernet", *hosts, "--runs", tmp_path)
+    assert done.returncode == 4
+    last = done.stdout.splitlines()[-1]
+    assert "no rank could be started on no-such-host-1" in last
+    assert "must work without a question" in last
