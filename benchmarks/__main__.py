@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
+import subprocess
 import sys
 
 NAMES = ("startup", "input_pipeline", "training_loop", "report_speed")
 
 
 def main() -> None:
-    """Run the benchmarks one after the other: they must not share the cores."""
+    """Run the benchmarks one after the other, since they must not share the cores, each in a process of its own, since
+    the memory of one would be counted for the next."""
     for name in sys.argv[1:] or NAMES:
         if name not in NAMES:
             raise SystemExit(f"no benchmark {name}; there is: {', '.join(NAMES)}")
         print(f"\n{name}", flush=True)
-        importlib.import_module(f"benchmarks.{name}").main()
+        subprocess.run([sys.executable, "-c", f"import benchmarks.{name} as benchmark; benchmark.main()"], check=True)
 
 
 if __name__ == "__main__":
