@@ -63,8 +63,10 @@ def default_preset(workload: str) -> str:
     return next((name for name in known if name.startswith("digits")), next(iter(known)))
 
 
-def settings(workload: str, preset: str, overrides: dict[str, Any]) -> Settings:
-    """The preset's settings with overrides by dotted key, validated.
+def settings(workload: str, preset: str, overrides: dict[str, Any], ranks: int = 1) -> Settings:
+    """The preset's settings for a number of ranks, with overrides by dotted key, validated.
+
+    Values that the preset has for the global batch size of so many ranks take the place of its general ones; overrides win.
 
     Raises:
         ConfigurationError: an unknown key or a wrong value, with file and line, or with the override's name.
@@ -72,12 +74,17 @@ def settings(workload: str, preset: str, overrides: dict[str, Any]) -> Settings:
     path = preset_path(workload, preset)
     data = load_mapping(path)
     base = validate(data, Settings, source=path)
-    if not overrides:
-        return base
+    asked = _changed(base, overrides, source=f"override {', '.join(overrides)}")
+    batch_size = asked.global_batch_size(ranks)
+    published = base.by_global_batch_size.get(batch_size, {})
+    return _changed(base, {**published, **overrides}, source=f"{path}: by_global_batch_size {batch_size}") if published else asked
+
+
+def _changed(base: Settings, overrides: dict[str, Any], source: str) -> Settings:
     changed = copy.deepcopy(base.model_dump(mode="json"))
     for key, value in overrides.items():
         _set(changed, key, value)
-    return validate(changed, Settings, source=f"override {', '.join(overrides)}")
+    return validate(changed, Settings, source=source)
 
 
 def _set(data: dict[str, Any], key: str, value: Any) -> None:

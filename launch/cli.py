@@ -18,6 +18,7 @@ COMMANDS = {
     "check": "MLPerf's compliance checker on a run, and what a submission lacks",
     "import": "bring runs and MLPerf logs from elsewhere into a folder of runs",
     "data": "prepare data sets",
+    "predict-images": "draw what a trained detector finds in validation images",
     "fabric": "bandwidth and latency of the path that training will use",
     "interconnects": "the interconnect configurations and what each sets",
     "cluster": "a real Slurm cluster of emulated nodes, on this machine",

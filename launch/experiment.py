@@ -76,9 +76,9 @@ def plan(experiment: Experiment, runs: Path, *, keep_seeds: bool = True) -> list
     specs = []
     for entry in experiment.workloads:
         preset = entry.preset or catalog.default_preset(entry.name)
-        settings = catalog.settings(entry.name, preset, entry.settings)
         for interconnect in experiment.interconnects:
             for nodes in experiment.nodes:
+                settings = catalog.settings(entry.name, preset, entry.settings, nodes * experiment.ranks_per_node)
                 for repeat in range(1, experiment.repeats + 1):
                     shape = f"n{nodes}x{experiment.ranks_per_node}"
                     run_id = f"{entry.name}-{Path(preset).stem}-{shape}-{interconnect}-r{repeat}"

@@ -6,7 +6,7 @@ They live here, and not in `training`, because planning checks them without torc
 from __future__ import annotations
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PositiveFloat, PositiveInt
 
@@ -113,6 +113,9 @@ class CommunicationSettings(Document):
     compression: Literal["none", "fp16"] = "none"
     backward_passes_per_step: PositiveInt = 1
     """Gradient accumulation: local batches summed before each exchange; part of the global batch size."""
+    batch_norm_ranks: PositiveInt = 1
+    """Neighbouring ranks that normalise by the statistics of their batches together; MLPerf's `model_bn_span` is this many
+    local batches."""
 
 
 class Settings(Document):
@@ -153,6 +156,8 @@ class Settings(Document):
     """Write a checkpoint (latest and best) after each evaluation."""
     model: dict[str, str | int | float | bool | None] = {}
     """Options of one workload's model; checked by the workload."""
+    by_global_batch_size: dict[PositiveInt, dict[str, Any]] = {}
+    """Values of keys (dotted) that were published for certain global batch sizes; elsewhere the rules above fill in."""
 
     def global_batch_size(self, ranks: int) -> int:
         """Samples per optimizer step over all ranks."""

@@ -24,6 +24,11 @@ def dense_view(tensor: torch.Tensor) -> torch.Tensor:
     return tensor
 
 
+def rank_groups(ranks: int, group_size: int) -> list[list[int]]:
+    """All ranks in groups of `group_size` neighbours."""
+    return [list(range(first, first + group_size)) for first in range(0, ranks, group_size)]
+
+
 class DistributedOptimizer(ABC):
     """An optimizer whose gradients are averaged over ranks, with the exchange and the update apart so that each can be timed."""
 
@@ -70,6 +75,13 @@ class Communicator(ABC):
     @abstractmethod
     def gather_objects(self, value: T) -> list[T]:
         """Picklable values of all ranks in rank order, on every rank; for small ones (facts, statistics)."""
+
+    @abstractmethod
+    def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        """Sum over this rank's group of neighbours (`CommunicationSettings.batch_norm_ranks` of them); only they need call it.
+
+        `name` tells apart sums that may be under way at once; it is the same on all ranks of the group.
+        """
 
     def max(self, value: float) -> float:
         """Maximum over ranks: how all ranks agree on a time stamp."""
@@ -124,6 +136,9 @@ class SingleProcess(Communicator):
     def gather_objects(self, value: Any) -> list[Any]:
         return [value]
 
+    def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        return tensor
+
     def close(self) -> None:
         return
 
@@ -136,6 +151,10 @@ def connect(backend: str, place: RankPlace, settings: CommunicationSettings) -> 
     """
     from results.yaml_file import ConfigurationError
 
+    if place.size % settings.batch_norm_ranks:
+        raise ConfigurationError(
+            f"{place.size} ranks do not divide into groups of communication.batch_norm_ranks={settings.batch_norm_ranks}"
+        )
     if backend == "single":
         if place.size > 1:
             raise ConfigurationError(f"backend single has no way to join {place.size} ranks; use --backend horovod or torch")
@@ -146,4 +165,4 @@ def connect(backend: str, place: RankPlace, settings: CommunicationSettings) -> 
         return HorovodCommunicator(place, settings)
     from training.torch_backend import TorchCommunicator
 
-    return TorchCommunicator(place)
+    return TorchCommunicator(place, settings)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch import nn
 
-from results.yaml_file import ConfigurationError
 from training import backbone_weights
 from training.batch_norm import average_running_statistics
 from training.coco_eval import CocoEvaluator, DetectionPacker, Kind
@@ -44,6 +43,10 @@ class DetectionWorkload(Workload):
     validation_images: ValidationImages
 
     @abstractmethod
+    def make_model(self, weights: Path | None) -> nn.Module:
+        """The model with the backbone's weights from a file, or random ones."""
+
+    @abstractmethod
     def training_source(self, index: CocoIndex, order: CocoOrder) -> TrainSource:
         """The input pipeline that the settings name."""
 
@@ -58,6 +61,9 @@ class DetectionWorkload(Workload):
     def groups(self, index: CocoIndex) -> np.ndarray | None:
         """Groups of images that go well into one batch; None: any."""
         return None
+
+    def build_model(self) -> nn.Module:
+        return self.make_model(self.weights)
 
     def open_data(self) -> TrainSource:
         if self.settings.input.source == "synthetic":
@@ -157,8 +163,3 @@ class DetectionWorkload(Workload):
 
 
 ALONE = Shard(index=0, count=1)
-
-
-def checkpoint_error(error: RuntimeError, path: Path) -> ConfigurationError:
-    """A checkpoint whose tensors do not fit the model that its own spec describes."""
-    return ConfigurationError(f"{path}: the weights do not fit the model ({str(error).splitlines()[-1].strip()})")

@@ -31,7 +31,8 @@ def draw(path: Path, found: Detections, names: Sequence[str]) -> torch.Tensor:
         masks = found.masks.cpu().repeat_interleave(factor, dim=1).repeat_interleave(factor, dim=2)
         picture = draw_segmentation_masks(picture, masks, alpha=0.45, colors=colours)
     words = [f"{name} {float(score):.2f}" for name, score in zip(names, found.scores, strict=True)]
-    return draw_bounding_boxes(picture, _within(found.boxes.cpu() * factor, image.size), words, colors=colours, width=2)
+    boxes = _within(found.boxes.cpu() * factor, image.size)
+    return draw_bounding_boxes(picture, boxes, words, colors=colours, width=2, font=_font(), font_size=15)
 
 
 def side_by_side(pictures: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -45,6 +46,13 @@ def _colour(label: int) -> tuple[int, int, int]:
     """The same colour for the same class; neighbours are far apart on the circle (the golden angle)."""
     red, green, blue = colorsys.hsv_to_rgb((label * 0.381966) % 1.0, 0.9, 0.95)
     return round(255 * red), round(255 * green), round(255 * blue)
+
+
+def _font() -> str:
+    """A scalable font that comes with a package this project needs anyway."""
+    from matplotlib.font_manager import findfont
+
+    return str(findfont("DejaVu Sans"))
 
 
 def _within(boxes: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:

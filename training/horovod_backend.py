@@ -10,7 +10,7 @@ from torch import nn
 
 from results.settings import CommunicationSettings
 from results.yaml_file import ConfigurationError
-from training.communicator import Communicator, DistributedOptimizer, dense_view
+from training.communicator import Communicator, DistributedOptimizer, dense_view, rank_groups
 from training.process import RankPlace
 
 
@@ -26,13 +26,19 @@ class HorovodCommunicator(Communicator):
         try:
             import horovod.torch as hvd
 
-            hvd.init()
+            # Process sets must be told at init; the set of all ranks is there without.
+            apart = 1 < settings.batch_norm_ranks < place.size
+            groups = rank_groups(place.size, settings.batch_norm_ranks) if apart else []
+            sets = [hvd.ProcessSet(ranks) for ranks in groups]
+            hvd.init(process_sets=sets or None)
         except (ImportError, OSError) as error:
             raise ConfigurationError(
                 f"Horovod does not load with torch {torch.__version__}: {str(error).splitlines()[0]}; "
                 "build it for this torch: python -m launch.horovod_build"
             ) from error
         self.hvd = hvd
+        self._alone = settings.batch_norm_ranks == 1
+        self._group = next((own for own in sets if hvd.rank() in own.ranks), hvd.global_process_set)
         if hvd.size() != place.size:
             raise ConfigurationError(
                 f"the launcher started {place.size} ranks but Horovod sees {hvd.size()}: it was built for another MPI; "
@@ -69,6 +75,12 @@ class HorovodCommunicator(Communicator):
         with torch.inference_mode(False):
             # Named, since Horovod's own name for it holds the type, which may differ between ranks.
             return list(self.hvd.allgather_object(value, name="objects"))
+
+    def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        if self._alone:
+            return tensor
+        summed: torch.Tensor = self.hvd.allreduce(tensor, op=self.hvd.Sum, name=name, process_set=self._group)
+        return summed
 
     def mpi_version(self) -> str:
         if not self.hvd.mpi_enabled():

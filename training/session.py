@@ -18,7 +18,7 @@ from results.model import write_atomically
 from results.record import Accounts, RunRecord, Status
 from results.rundir import RunDirectory
 from results.spec import RunSpec
-from training import page_cache, resume
+from training import memory, page_cache, resume
 from training.clock import AccountName, RunClock
 from training.communicator import Communicator, connect
 from training.data.folder import data_digest
@@ -61,7 +61,7 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock)
     trainer = Trainer(
         spec=spec, run_dir=run_dir, workload=workload, communicator=communicator, device=device, clock=clock, journal=journal
     )
-    trainer.warm_up()
+    memory.warm_up(trainer)
     hosts = list({facts.hostname: facts for facts in _from_each_host(communicator, host_facts)}.values())
     _sample_rails(communicator, run_dir.rails_before)
     _start_clock(trainer, earlier if resuming else None)

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import nn
 
 from results.settings import CommunicationSettings
-from training.communicator import Communicator, DistributedOptimizer, dense_view
+from training.communicator import Communicator, DistributedOptimizer, dense_view, rank_groups
 from training.process import RankPlace
 
 
@@ -25,12 +25,17 @@ class TorchCommunicator(Communicator):
 
     name = "torch"
 
-    def __init__(self, place: RankPlace) -> None:
+    def __init__(self, place: RankPlace, settings: CommunicationSettings) -> None:
         super().__init__(place)
         self.on_gpu = torch.cuda.is_available()
         dist.init_process_group(
             "nccl" if self.on_gpu else "gloo", init_method=_rendezvous(place), rank=place.rank, world_size=place.size
         )
+        self._group: Any = None
+        if settings.batch_norm_ranks > 1:
+            # Every rank makes every group, its own included.
+            groups = [(ranks, dist.new_group(ranks)) for ranks in rank_groups(place.size, settings.batch_norm_ranks)]
+            self._group = next(group for ranks, group in groups if place.rank in ranks)
 
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         for tensor in model.state_dict().values():
@@ -54,6 +59,13 @@ class TorchCommunicator(Communicator):
         gathered: list[Any] = [None] * self.size
         dist.all_gather_object(gathered, value)
         return gathered
+
+    def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
+        if self._group is None:
+            return tensor
+        total = tensor.clone()
+        dist.all_reduce(total, group=self._group)
+        return total
 
     def close(self) -> None:
         dist.destroy_process_group()

@@ -15,6 +15,7 @@ from results.record import EpochFigures, EvaluationFigures
 from results.rundir import RunDirectory
 from results.spec import RunSpec
 from training import step_statistics
+from training.batch_norm import share_batch_norm
 from training.clock import RunClock
 from training.communicator import Communicator
 from training.journal import NullJournal
@@ -73,6 +74,8 @@ class Trainer:
         self.precision = Precision(self.settings.precision, device)
         torch.manual_seed(spec.seed)
         self.model = workload.build_model().to(device)
+        if self.settings.communication.batch_norm_ranks > 1:
+            share_batch_norm(self.model, communicator)
         if self.settings.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         inner = build_optimizer(self.settings.optimizer, workload.parameter_groups(self.model), spec.peak_learning_rate)

@@ -18,12 +18,12 @@ def command() -> None:
 @click.option("--root", type=click.Path(path_type=Path), help="Folder of the data set; default: data/NAME.")
 @click.option("--json", "as_json", is_flag=True)
 def prepare(name: str, root: Path | None, as_json: bool) -> None:
-    """Write an embedded data set (digits, digits-coco), or check and index one that you have (imagenet)."""
+    """Write an embedded data set (digits, digits-coco), or check and index one that you have (imagenet, coco)."""
     from launch.embedded import prepare_data
     from launch.experiment import default_data_dir
     from results.yaml_file import ConfigurationError, nearest
 
-    known = ("digits", "digits-coco", "imagenet")
+    known = ("digits", "digits-coco", "imagenet", "coco")
     if name not in known:
         raise ConfigurationError(f"unknown data set {name}{nearest(name, known)}")
     folder = (root or default_data_dir(name)).absolute()

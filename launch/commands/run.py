@@ -29,6 +29,11 @@ EXIT_STATUS = {"finished": 0, "target-missed": 3, "failed": 4, "interrupted": 5}
 @click.option("--input", "input_source", type=click.Choice(["dali", "torch", "synthetic"]), help="Input pipeline.")
 @click.option("--precision", type=click.Choice(["fp32", "bf16", "fp16"]))
 @click.option(
+    "--backbone-weights",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Pretrained backbone of ssd or maskrcnn: torchvision's state dict, or .safetensors.",
+)
+@click.option(
     "--set", "assignments", multiple=True, metavar="KEY=VALUE", help="Any other key of the preset, for example input.threads=4."
 )
 @click.option("--data-dir", type=click.Path(path_type=Path), help="Default: data/<data set>.")
@@ -49,7 +54,7 @@ def command(
     site_file: Path | None,
     **options: Any,
 ) -> None:
-    """Train WORKLOAD (resnet50 or ssd) to its quality target and leave the record in a run directory."""
+    """Train WORKLOAD (resnet50, ssd or maskrcnn) to its quality target and leave the record in a run directory."""
     from launch.embedded import ensure_embedded
     from launch.runner import execute
     from launch.show import make_display
@@ -89,8 +94,11 @@ def _spec(workload: str, runs: Path, hosts: list[str], **options: Any) -> Any:
     named = {
         "communication.backend": options["backend"], "input.source": options["input_source"], "precision": options["precision"],
     }  # fmt: skip
-    settings = catalog.settings(workload, preset, overrides | {key: value for key, value in named.items() if value})
     nodes, interconnect = options["nodes"], load_interconnect(options["interconnect"])
+    overrides |= {key: value for key, value in named.items() if value}
+    if options["backbone_weights"]:
+        overrides["model.backbone_weights"] = str(options["backbone_weights"].absolute())
+    settings = catalog.settings(workload, preset, overrides, nodes * options["ranks_per_node"])
     alone = nodes > 1 and not hosts and "SLURM_JOB_ID" not in os.environ
     if alone and interconnect.kind != "loopback":
         raise ConfigurationError(

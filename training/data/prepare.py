@@ -12,6 +12,7 @@ from results.yaml_file import ConfigurationError
 MODULES = {
     "digits": "training.data.digits",
     "imagenet": "training.data.imagenet",
+    "coco": "training.data.coco",
     "digits-coco": "training.data.digits_coco",
 }
 """Module of each data set; each has `prepare(root: Path) -> Path`, which returns the manifest or summary it wrote."""

@@ -8,6 +8,7 @@ maskrcnn_benchmark), losses are normalised over the images of one forward pass o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -66,13 +67,13 @@ def pad(images: Sequence[torch.Tensor]) -> torch.Tensor:
     return batch
 
 
-def build_mask_rcnn(options: MaskRcnnOptions, classes: int) -> MaskRcnn:
-    """The model with random weights."""
+def build_mask_rcnn(options: MaskRcnnOptions, classes: int, weights: Path | None = None) -> MaskRcnn:
+    """The model; `weights`: a state dict of torchvision's backbone, None: random weights."""
     norm: Any = FrozenBatchNorm2d if options.batch_norm == "frozen" else nn.BatchNorm2d
     # Where batch norm learns, residual branches begin at zero: Goyal et al., arXiv 1706.02677, section 5.1.
     resnet = BACKBONES[options.backbone](weights=None, norm_layer=norm, zero_init_residual=options.batch_norm == "trained")
-    if options.backbone_weights is not None:
-        load_backbone(resnet, options.backbone_weights)
+    if weights is not None:
+        load_backbone(resnet, weights)
     backbone = _fpn(resnet, options)
     width = options.width
     model = MaskRcnn(

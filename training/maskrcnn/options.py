@@ -29,7 +29,7 @@ class MaskRcnnOptions(Document):
     rpn_candidates_per_level: PositiveInt = 2000
     """Best proposals of each level that go into suppression."""
     image_candidates: PositiveInt = 1000
-    """Proposals of an image that reach the heads in training; MLPerf's `num_image_candidates`."""
+    """Proposals of an image that reach the heads in training; MLPerf's `num_image_candidates` is that of a local batch."""
     evaluation_candidates: PositiveInt = 1000
     """The same in evaluation, before and after suppression."""
     rpn_samples: PositiveInt = 256

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,14 +35,17 @@ class MaskRcnnWorkload(DetectionWorkload):
         super().__init__(spec=spec, shard=shard, device=device)
         self.options = validate(dict(self.settings.model), MaskRcnnOptions, source="options of the maskrcnn model")
         self.weights = self.options.backbone_weights
-        if self.options.batch_norm == "frozen" and self.weights is None:
-            raise ConfigurationError(
-                f"preset {spec.preset} freezes batch norm, which learns nothing from random weights: name torchvision's "
-                f"{self.options.backbone} weights with --set model.backbone_weights=FILE"
-            )
 
     def build_model(self) -> nn.Module:
-        return build_mask_rcnn(self.options, self.settings.classes)
+        if self.options.batch_norm == "frozen" and self.weights is None:
+            raise ConfigurationError(
+                f"preset {self.spec.preset} freezes batch norm, which learns nothing from random weights: name torchvision's "
+                f"{self.options.backbone} weights with --backbone-weights FILE"
+            )
+        return super().build_model()
+
+    def make_model(self, weights: Path | None) -> nn.Module:
+        return build_mask_rcnn(self.options, self.settings.classes, weights)
 
     def groups(self, index: CocoIndex) -> np.ndarray:
         return aspect_groups(index.sizes)
@@ -114,7 +118,8 @@ class MaskRcnnWorkload(DetectionWorkload):
             "opt_learning_rate_warmup_factor": schedule.warmup_factor,
             "opt_learning_rate_decay_factor": schedule.step_factor,
             "opt_learning_rate_decay_steps": [round(epoch * steps_per_epoch) for epoch in schedule.step_epochs],
-            "num_image_candidates": self.options.image_candidates,
+            # MLPerf counts the candidates of all images of a rank's batch.
+            "num_image_candidates": self.options.image_candidates * self.settings.local_batch_size,
             "min_image_size": self.settings.image_size,
             "max_image_size": self.settings.max_image_size or self.settings.image_size,
         }

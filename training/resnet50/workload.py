@@ -62,7 +62,7 @@ class ResNet50(Workload):
             "opt_name": optimizer.name,
             "opt_base_learning_rate": self.spec.peak_learning_rate,
             "opt_learning_rate_warmup_epochs": schedule.warmup_epochs,
-            "model_bn_span": self.settings.local_batch_size,
+            "model_bn_span": self.settings.communication.batch_norm_ranks * self.settings.local_batch_size,
         }
         if optimizer.name == "lars":
             return values | {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-from pydantic import PositiveFloat, PositiveInt
+from pydantic import PositiveFloat
 
 from results.model import Document
 
@@ -22,5 +22,3 @@ class SsdOptions(Document):
     """The same beyond the last map; the maps between have boxes at even steps."""
     crop_attempts: Literal[1, 50] = 1
     """Tries of a random crop for each drawn overlap; MLPerf's `max_samples`."""
-    batch_norm_ranks: PositiveInt = 1
-    """Neighbouring ranks that share batch statistics; MLPerf's `model_bn_span` is this many local batches."""

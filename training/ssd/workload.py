@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -46,11 +47,9 @@ class SsdWorkload(DetectionWorkload):
             )
         return SCALES_300
 
-    def build_model(self) -> nn.Module:
-        return Ssd(
-            backbone=self.options.backbone, classes=self.settings.classes, image_size=self.settings.image_size,
-            weights=self.weights,
-        )  # fmt: skip
+    def make_model(self, weights: Path | None) -> nn.Module:
+        settings = self.settings
+        return Ssd(backbone=self.options.backbone, classes=settings.classes, image_size=settings.image_size, weights=weights)
 
     def training_source(self, index: CocoIndex, order: CocoOrder) -> TrainSource:
         attempts = self.options.crop_attempts
@@ -110,5 +109,5 @@ class SsdWorkload(DetectionWorkload):
             "opt_learning_rate_warmup_factor": schedule.warmup_factor,
             "opt_learning_rate_decay_boundary_epochs": list(schedule.step_epochs),
             "max_samples": self.options.crop_attempts,
-            "model_bn_span": self.options.batch_norm_ranks * self.settings.local_batch_size,
+            "model_bn_span": self.settings.communication.batch_norm_ranks * self.settings.local_batch_size,
         }
