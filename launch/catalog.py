@@ -76,8 +76,22 @@ def settings(workload: str, preset: str, overrides: dict[str, Any], ranks: int =
     base = validate(data, Settings, source=path)
     asked = _changed(base, overrides, source=f"override {', '.join(overrides)}")
     batch_size = asked.global_batch_size(ranks)
-    published = base.by_global_batch_size.get(batch_size, {})
-    return _changed(base, {**published, **overrides}, source=f"{path}: by_global_batch_size {batch_size}") if published else asked
+    table = asked.by_global_batch_size
+    if not table:
+        return asked
+    published = _changed(base, table.get(batch_size, {}), source=f"{path}: by_global_batch_size {batch_size}")
+    # All keys of the table, general values included: by this, reports tell an override from what the preset says.
+    entry = {key: _get(published, key) for key in dict.fromkeys(key for entry in table.values() for key in entry)}
+    found = _changed(published, overrides, source=f"override {', '.join(overrides)}")
+    return found.model_copy(update={"by_global_batch_size": {**table, batch_size: entry}})
+
+
+def _get(settings: Settings, key: str) -> Any:
+    """Value of a dotted key as JSON has it; None where there is none."""
+    value: Any = settings.model_dump(mode="json")
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, dict) else None
+    return value
 
 
 def _changed(base: Settings, overrides: dict[str, Any], source: str) -> Settings:

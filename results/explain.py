@@ -9,7 +9,24 @@ NOTHING_LOST_POINTS = 1.0
 
 
 def sentence(curve: Curve, row: Row, comparison: Comparison | None) -> str:
-    """Plain words for a row against its base case; empty for the base case itself."""
+    """Plain words for a row against its base case, and what unequal images cost it; empty for a base case of one rank."""
+    return " ".join(part for part in (_sentence(curve, row, comparison), _imbalance(row)) if part)
+
+
+def _imbalance(row: Row) -> str:
+    found = [run.imbalance for run in row.kept if run.imbalance is not None]
+    if not found or not row.ranks or row.ranks == 1:
+        return ""
+    grouped, ungrouped = (sum(values) / len(values) for values in zip(*found, strict=True))
+    shares = row.wait_shares()
+    measured = f"; ranks were seen to wait {shares[2]:.1%} of the training time for the slowest" if shares else ""
+    return (
+        f"Unequal images alone would make ranks wait {grouped:.1%} of the computation "
+        f"({ungrouped:.1%} without grouping by aspect ratio){measured}."
+    )
+
+
+def _sentence(curve: Curve, row: Row, comparison: Comparison | None) -> str:
     base = curve.base
     if row.score.kind == "void":
         return f"Void: {row.score.why_void}."

@@ -84,6 +84,8 @@ class Run:
     started_at: str = ""
     slowest_host: str = ""
     """Host of the rank that was slowest in most epochs."""
+    imbalance: tuple[float, float] | None = None
+    """Parts of the compute that ranks wait because images are unequal, with and without grouping, reckoned from their sizes."""
 
     @property
     def counts(self) -> bool:
@@ -105,10 +107,15 @@ class SettingsTable:
 
     def flat(self, record: RunRecord) -> tuple[dict[str, Any], str]:
         """Settings that repeats must share, and their digest."""
-        text = record.spec.settings.model_dump_json() + record.spec.preset
+        spec = record.spec
+        text = f"{spec.settings.model_dump_json()}{spec.preset} {spec.global_batch_size}"
         if text not in self._known:
-            flat = {"preset": record.spec.preset, **_flatten(record.spec.settings.model_dump(mode="json"))}
+            document = spec.settings.model_dump(mode="json", exclude={"by_global_batch_size"})
+            flat = {"preset": spec.preset, **_flatten(document)}
             flat = {key: value for key, value in flat.items() if key not in BATCH_SETTINGS}
+            for key, value in _flatten(spec.settings.by_global_batch_size.get(spec.global_batch_size, {})).items():
+                if flat.get(key) == value:
+                    flat[key] = "as published for the global batch size"
             self._known[text] = flat, hashlib.sha256(repr(sorted(flat.items())).encode()).hexdigest()[:12]
         return self._known[text]
 
@@ -165,6 +172,7 @@ def run_of_record(record: RunRecord, source: Path, table: SettingsTable) -> Run:
         seed=spec.seed,
         started_at=record.started_at,
         slowest_host=_slowest_host(record),
+        imbalance=_imbalance(record),
     )
 
 
@@ -175,6 +183,11 @@ def _why(record: RunRecord) -> str:
         asked = ", ".join(f"{name} {value:.4g}" for name, value in record.spec.settings.quality_target.items())
         return f"{found} after {len(record.epochs)} epochs; the target is {asked}"
     return "no reason was recorded" if record.status != "finished" else ""
+
+
+def _imbalance(record: RunRecord) -> tuple[float, float] | None:
+    found = record.extra.get("imbalance")
+    return (found["waiting_share"], found["waiting_share_ungrouped"]) if isinstance(found, dict) else None
 
 
 def _hardware(record: RunRecord) -> str:

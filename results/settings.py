@@ -157,7 +157,9 @@ class Settings(Document):
     model: dict[str, str | int | float | bool | None] = {}
     """Options of one workload's model; checked by the workload."""
     by_global_batch_size: dict[PositiveInt, dict[str, Any]] = {}
-    """Values of keys (dotted) that were published for certain global batch sizes; elsewhere the rules above fill in."""
+    """Values of keys (dotted) that were published for certain global batch sizes; elsewhere the rules above fill in.
+
+    In the settings of a run, the entry of its own global batch size holds all keys of the table."""
 
     def global_batch_size(self, ranks: int) -> int:
         """Samples per optimizer step over all ranks."""
