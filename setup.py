@@ -10,6 +10,7 @@ setup(
     description="How distributed training scales out: time to train of ResNet-50, SSD and Mask R-CNN per interconnect",
     long_description=Path(__file__).with_name("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["training*", "launch*", "results*"]),
     package_data={
