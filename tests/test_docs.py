@@ -23,7 +23,8 @@ PUBLISHED = ROOT / "tests" / "results" / "data" / "v0.7" / "DellEMC"
 def commands(page: Path, program: str) -> list[str]:
     """Command lines of a page's code blocks, and those within its sentences; what follows three spaces or a # is a remark."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    found = re.findall(rf"^    ((?:[A-Z_]+=\S+ )*{program}(?: .*)?)$", text, re.MULTILINE) + re.findall(rf"`({program} [^`]+)`", text)
+    found = re.findall(rf"^    ((?:[A-Z_]+=\S+ )*{program}(?: .*)?)$", text, re.MULTILINE)
+    found += re.findall(rf"`({program} [^`]+)`", text)
     return [re.split(r" {3,}| +#| · ", re.sub(r"  +(?=-)", " ", line))[0].strip() for line in found]
 
 
