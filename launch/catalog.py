@@ -15,6 +15,7 @@ from results.yaml_file import ConfigurationError, load_mapping, nearest, validat
 
 EMBEDDED_DATA = ("digits", "digits-coco")
 """Data sets that come with this project and are written where they are missing."""
+RATE_RULE = {"learning_rate.rule", "learning_rate.value", "learning_rate.batch_size"}
 
 
 def training_folder() -> Path:
@@ -74,7 +75,10 @@ def settings(workload: str, preset: str, overrides: dict[str, Any], ranks: int =
     path = preset_path(workload, preset)
     data = load_mapping(path)
     base = validate(data, Settings, source=path)
-    asked = _changed(base, overrides, source=f"override {', '.join(overrides)}")
+    source = f"override {', '.join(overrides)}"
+    if RATE_RULE & overrides.keys():  # a rate of the user's own wins over the preset's table too
+        overrides = {"learning_rate.by_batch_size": {}, **overrides}
+    asked = _changed(base, overrides, source=source)
     batch_size = asked.global_batch_size(ranks)
     table = asked.by_global_batch_size
     if not table:

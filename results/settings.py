@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from results.model import Document
 
@@ -27,6 +27,8 @@ class LearningRateSettings(Document):
     """Global batch size at which `value` holds."""
     by_batch_size: dict[int, PositiveFloat] = {}
     """Rates at certain global batch sizes, which win over the rule."""
+    linear_up_to: PositiveInt | None = None
+    """Global batch size from which a linear rate goes on with the square root of the batch; None: linear throughout."""
     multiple_of: PositiveFloat | None = None
     """Round to a multiple of this; MLPerf's rules want multiples of 0.001 under SGD."""
 
@@ -34,13 +36,24 @@ class LearningRateSettings(Document):
         """Peak learning rate for a global batch size in samples."""
         if global_batch_size in self.by_batch_size:
             return self.by_batch_size[global_batch_size]
-        ratio = global_batch_size / self.batch_size
-        growth: float = {"linear": ratio, "sqrt": math.sqrt(ratio), "constant": 1.0}[self.rule]
-        rate = self.value * growth
+        rate = self.value * self._growth(global_batch_size)
         if self.multiple_of is None:
             return rate
         # Rounded once more, so that 113 x 0.001 prints as 0.113.
         return round(max(round(rate / self.multiple_of), 1) * self.multiple_of, 12)
+
+    def _growth(self, global_batch_size: int) -> float:
+        ratio = global_batch_size / self.batch_size
+        if self.rule == "linear":
+            knee = global_batch_size if self.linear_up_to is None else min(global_batch_size, self.linear_up_to)
+            return knee / self.batch_size * math.sqrt(global_batch_size / knee)
+        return math.sqrt(ratio) if self.rule == "sqrt" else 1.0
+
+    @model_validator(mode="after")
+    def _knee_of_a_line(self) -> LearningRateSettings:
+        if self.linear_up_to is not None and self.rule != "linear":
+            raise ValueError(f"linear_up_to goes with rule linear, not {self.rule}")
+        return self
 
 
 class ScheduleSettings(Document):
@@ -164,3 +177,13 @@ class Settings(Document):
     def global_batch_size(self, ranks: int) -> int:
         """Samples per optimizer step over all ranks."""
         return self.local_batch_size * self.communication.backward_passes_per_step * ranks
+
+    def origin(self, global_batch_size: int) -> str:
+        """Whether the hyperparameters are the preset's own for this global batch size; empty where it has none of the kind."""
+        known = sorted(self.by_global_batch_size)
+        if not known:
+            return ""
+        if global_batch_size in known:
+            return f"the preset's values for a global batch of {global_batch_size}"
+        closest = min(known, key=lambda size: abs(math.log(size / global_batch_size)))
+        return f"by the preset's rules: it has values for {', '.join(map(str, known))}; the nearest is {closest}"

@@ -150,6 +150,7 @@ def describe(spec: Any, run_dir: Any, placement: Any, *, as_json: bool) -> str:
         f"files          {run_dir.spec.name}, {run_dir.command.name}, then {run_dir.record.name}, {run_dir.mlperf_log.name}",
         f"batch          {spec.settings.local_batch_size} local, {spec.global_batch_size} global",
         f"learning rate  {spec.peak_learning_rate:.6g} at its peak",
+        *(f"hyperparameters {origin}" for origin in [spec.settings.origin(spec.global_batch_size)] if origin),
         f"seed           {spec.seed}",
         "environment",
         *(f"  {shlex.quote(name)}={shlex.quote(value)}" for name, value in sorted(environment.items())),
