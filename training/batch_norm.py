@@ -36,6 +36,7 @@ class GroupBatchNorm2d(nn.BatchNorm2d):
             unbiased = variance * (count / (count - 1))
             self.running_mean.lerp_(mean, self.momentum)
             self.running_var.lerp_(unbiased, self.momentum)
+            self.num_batches_tracked.add_(1)  # type: ignore[union-attr]
         scale = (variance + self.eps).rsqrt()
         normal = _Normalise.apply(input, mean, scale, count, self.communicator, self.name)
         weighed = normal * self.weight[None, :, None, None] + self.bias[None, :, None, None]

@@ -15,12 +15,14 @@ from results.settings import Settings
 from results.spec import RunSpec
 
 ROOT = Path(__file__).parents[2]
-DIGITS_PRESET = ROOT / "training" / "resnet50" / "presets" / "digits.yaml"
 
 
-def make_spec(data_dir: Path, *, ranks: int = 1, seed: int = 1, run_id: str = "test", **overrides: Any) -> RunSpec:
-    """The digits preset with overrides; `a__b=1` sets key b under a."""
-    settings = yaml.safe_load(DIGITS_PRESET.read_text())
+def make_spec(
+    data_dir: Path, *, workload: str = "resnet50", preset: str = "digits", ranks: int = 1, seed: int = 1, run_id: str = "test",
+    **overrides: Any,
+) -> RunSpec:  # fmt: skip
+    """A preset with overrides; `a__b=1` sets key b under a."""
+    settings = yaml.safe_load((ROOT / "training" / workload / "presets" / f"{preset}.yaml").read_text())
     for name, value in overrides.items():
         *path, last = name.split("__")
         node = settings
@@ -29,8 +31,8 @@ def make_spec(data_dir: Path, *, ranks: int = 1, seed: int = 1, run_id: str = "t
         node[last] = value
     return RunSpec(
         run_id=run_id,
-        workload="resnet50",
-        preset="digits",
+        workload=workload,
+        preset=preset,
         nodes=ranks,
         ranks_per_node=1,
         interconnect="loopback",
