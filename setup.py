@@ -46,6 +46,7 @@ setup(
             "tensorboard>=2.16",
             "pycocotools>=2.0.8",
             "faster-coco-eval>=1.6",
+            "safetensors>=0.4",
         ],
     },
     entry_points={"console_scripts": ["trainscale = launch.cli:main"]},

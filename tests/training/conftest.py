@@ -18,8 +18,9 @@ def one_thread() -> None:
 
 @pytest.fixture(scope="session")
 def scenes_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The first 41 training and 13 validation scenes of digits-coco: numbers that no rank count divides."""
+    """The first 107 training (103 of them with objects) and 13 validation scenes of digits-coco: primes, which no rank count
+    divides."""
     root = tmp_path_factory.mktemp("data") / "scenes"
-    digits_coco.write_scenes(root, {"train": 41, "val": 13})
+    digits_coco.write_scenes(root, {"train": 107, "val": 13})
     write_manifest(root, "few digit scenes", [list_coco_images(root, split) for split in SPLITS])
     return root
