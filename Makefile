@@ -1,7 +1,8 @@
 # make demo | test | lint | bench: each brings what it needs. TRAINSCALE_MPI=/opt/openmpi chooses an MPI.
+# STACK=volta takes requirements/volta.txt (V100) in a virtual environment of its own, .venv-volta, beside the default one.
 PYTHON ?= python3
-VENV ?= .venv
 STACK ?= default
+VENV ?= .venv$(if $(filter-out default,$(STACK)),-$(STACK))
 BIN := $(VENV)/bin
 export TRAINSCALE_MPI
 
@@ -10,14 +11,14 @@ export TRAINSCALE_MPI
 
 setup: $(VENV)/.horovod
 
-$(VENV)/.installed: requirements/$(STACK).txt requirements/dev.txt setup.py
+$(VENV)/.installed: requirements/$(STACK).txt requirements/base.txt requirements/dev.txt setup.py
 	@echo "Installing the pinned stack into $(VENV): 5 GB, 2 to 6 minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements/$(STACK).txt -r requirements/dev.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
-$(VENV)/.horovod: $(VENV)/.installed launch/horovod_build.py
+$(VENV)/.horovod: $(VENV)/.installed launch/horovod_build.py launch/cuda_home.py
 	$(BIN)/python -m launch.horovod_build
 	touch $@
 

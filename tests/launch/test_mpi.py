@@ -57,7 +57,7 @@ def test_horovod_sources_are_patched_or_refused(tmp_path: Path) -> None:
     for name in ("CMakeLists.txt", "horovod/torch/CMakeLists.txt"):
         (tmp_path / name).write_text("set(CMAKE_CXX_STANDARD 14)\n")
     (tmp_path / "cmake/Modules/FindPytorch.cmake").write_text("print((x) and (CUDA_HOME is not None))\n")
-    horovod_build.patch_sources(tmp_path, "20")
+    horovod_build.patch_sources(tmp_path, "20", gpu=False)
     assert (tmp_path / "CMakeLists.txt").read_text() == "set(CMAKE_CXX_STANDARD 20)\n"
     with pytest.raises(SystemExit, match=r"is not as expected"):
-        horovod_build.patch_sources(tmp_path, "20")
+        horovod_build.patch_sources(tmp_path, "20", gpu=False)
