@@ -18,8 +18,9 @@ $(VENV)/.installed: requirements/$(STACK).txt requirements/base.txt requirements
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	touch $@
 
+# GPU=1 builds Horovod with NCCL: needs nvcc of the CUDA that the stack's torch was built with (docs/stacks.md).
 $(VENV)/.horovod: $(VENV)/.installed launch/horovod_build.py launch/cuda_home.py
-	$(BIN)/python -m launch.horovod_build
+	$(BIN)/python -m launch.horovod_build $(if $(GPU),--gpu)
 	touch $@
 
 demo: setup
@@ -35,6 +36,8 @@ lint: setup
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/hadolint containers/Dockerfile
+	$(BIN)/shellcheck containers/install.sh
 
 bench: setup
 	$(BIN)/python -m benchmarks
