@@ -74,7 +74,8 @@ def assemble(folder: Path, cuda: str, site_packages: Path) -> CudaHome:
     roots = [*([toolkit] if toolkit else []), *_wheel_roots(site_packages)]
     home = folder / "cuda"
     _link_all(home, roots)
-    wheels = [by_major[major] for part, by_major in PARTS.items() if not (home / part).exists() and major in by_major]
+    _refuse([part for part in _missing(home) if major not in PARTS[part]], major)
+    wheels = [PARTS[part][major] for part in _missing(home)]
     if wheels:
         release = _release(home / "bin" / "nvcc") if toolkit else cuda
         pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", "--no-deps"]
@@ -83,18 +84,26 @@ def assemble(folder: Path, cuda: str, site_packages: Path) -> CudaHome:
         if done.returncode:
             raise SystemExit(f"pip brought no {', '.join(wheels)} {release}; name a full CUDA {major} toolkit by CUDA_HOME")
         _link_all(home, [*roots, *_wheel_roots(folder / "wheels")])
-    missing = [part for part in PARTS if not (home / part).exists()]
-    if missing:
-        raise SystemExit(
-            f"no {', '.join(missing)} of CUDA {major}, which this torch was built with; load your site's CUDA {major} module, or "
-            f"set CUDA_HOME to a toolkit (a V100 needs CUDA 12: CUDA 13 has no sm_70)"
-        )
+        _refuse(_missing(home), major)
     # nvcc and CMake name this library for every program; only kernels that launch kernels need more of it than that it is there.
     device_runtime = home / "lib64" / "libcudadevrt.a"
     if not device_runtime.exists():
         device_runtime.write_bytes(b"!<arch>\n")
     nvcc = home / "bin" / "nvcc"
     return CudaHome(path=home, release=_release(nvcc), compiler=nvcc.resolve())
+
+
+def _missing(home: Path) -> list[str]:
+    return [part for part in PARTS if not (home / part).exists()]
+
+
+def _refuse(missing: list[str], major: str) -> None:
+    """End with what to do when parts are missing."""
+    if missing:
+        raise SystemExit(
+            f"no {', '.join(missing)} of CUDA {major}, which this torch was built with; load your site's CUDA {major} module, or "
+            f"set CUDA_HOME to a toolkit (a V100 needs CUDA 12: CUDA 13 has no sm_70)"
+        )
 
 
 def _toolkit(major: str) -> Path | None:
