@@ -75,7 +75,7 @@ class ScheduleSettings(Document):
 class OptimizerSettings(Document):
     """Optimizer and its constants."""
 
-    name: Literal["sgd", "lars", "adamw"]
+    name: Literal["sgd", "lars", "lamb", "adamw"]
     momentum: NonNegativeFloat = 0.9
     weight_decay: NonNegativeFloat
     lars_eta: PositiveFloat = 0.001

@@ -52,11 +52,20 @@ class Communicator(ABC):
     """The ranks of one run. All methods but `close` are collective: every rank must call them in the same order."""
 
     name: str
+    exchanges_by_nccl = False
+    """NCCL carries what lies on GPUs."""
 
     def __init__(self, place: RankPlace) -> None:
         self.rank = place.rank
         self.size = place.size
         self.local_rank = place.local_rank
+
+    def check_device(self, device: torch.device) -> None:  # noqa: B027 - most exchange everything
+        """See whether tensors of `device` can be exchanged.
+
+        Raises:
+            ConfigurationError: they cannot.
+        """
 
     @abstractmethod
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -105,7 +114,7 @@ class _LocalOptimizer(DistributedOptimizer):
         self.inner = inner
 
     def zero_grad(self) -> None:
-        self.inner.zero_grad(set_to_none=True)
+        self.inner.zero_grad()
 
     def synchronize(self) -> None:
         return

@@ -22,7 +22,8 @@ import torch
 from results import rails
 from results.fabric import MEASUREMENT_FILE, SETTINGS_FILE, AllreducePoint, FabricMeasurement, FabricSettings, PointToPoint
 from results.model import write_atomically
-from training.process import rank_place
+from training.device import rank_device
+from training.process import RankPlace, rank_place
 
 LATENCY_BYTES = 8
 NEIGHBOUR_BYTES = 4 * 2**20
@@ -90,7 +91,7 @@ def measure_allreduce(hvd: Any, settings: FabricSettings) -> list[AllreducePoint
     Raises:
         RuntimeError: an allreduce gave a wrong average.
     """
-    device = _device(hvd.local_rank())
+    device = rank_device(RankPlace(rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank()))
     whole = torch.full((settings.largest_bytes // 4,), float(hvd.rank() + 1), device=device)
     points = []
     for size in allreduce_sizes(settings.smallest_bytes, settings.largest_bytes):
@@ -116,15 +117,6 @@ def measure_allreduce(hvd: Any, settings: FabricSettings) -> list[AllreducePoint
         )
         points.append(hvd.broadcast_object(point, root_rank=0))
     return points
-
-
-def _device(local_rank: int) -> torch.device:
-    """The rank's GPU, or the processor; a launcher may show each rank all GPUs of the node, or only its own."""
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    index = local_rank if torch.cuda.device_count() > 1 else 0
-    torch.cuda.set_device(index)
-    return torch.device("cuda", index)
 
 
 def measure_point_to_point(settings: FabricSettings) -> tuple[list[PointToPoint], str]:

@@ -45,6 +45,14 @@ class HorovodCommunicator(Communicator):
                 "run trainscale doctor"
             )
         super().__init__(RankPlace(rank=hvd.rank(), size=hvd.size(), local_rank=hvd.local_rank()))
+        self.exchanges_by_nccl = bool(hvd.nccl_built())
+
+    def check_device(self, device: torch.device) -> None:
+        if device.type == "cuda" and not self.hvd.cuda_built():
+            raise ConfigurationError(
+                "this Horovod was built without CUDA and cannot exchange what lies on GPUs; build it for GPUs (docs/gpu.md), "
+                "train with --backend torch, or hide the GPUs (CUDA_VISIBLE_DEVICES=)"
+            )
 
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         state = {name: dense_view(tensor) for name, tensor in model.state_dict().items()}
@@ -64,7 +72,7 @@ class HorovodCommunicator(Communicator):
             backward_passes_per_step=settings.backward_passes_per_step,
             op=self.hvd.Average,
         )
-        return _HorovodOptimizer(wrapped)
+        return _HorovodOptimizer(wrapped, optimizer)
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
         summed: torch.Tensor = self.hvd.allreduce(tensor, op=self.hvd.Sum)
@@ -122,13 +130,21 @@ class _Fp16(_Dense):
 class _HorovodOptimizer(DistributedOptimizer):
     inner: Any
 
-    def __init__(self, wrapped: Any) -> None:
+    def __init__(self, wrapped: Any, inner: torch.optim.Optimizer) -> None:
         self.inner = wrapped
+        # Horovod's wrapper is made from the groups alone and forgets that a fused optimizer reads the scaler's verdict on the
+        # device; without, the host would wait for it in every step.
+        if getattr(inner, "_step_supports_amp_scaling", False):
+            self.inner._step_supports_amp_scaling = True
 
     def zero_grad(self) -> None:
         self.inner.zero_grad()
 
     def synchronize(self) -> None:
+        for parameter in self.inner._requires_update:
+            if parameter.grad is None:
+                # Horovod would make these zeros in another memory layout than the parameter's, which fused kernels refuse.
+                parameter.grad = torch.zeros_like(parameter)
         self.inner.synchronize()
 
     def step(self, scaler: torch.amp.GradScaler | None = None) -> None:

@@ -12,6 +12,7 @@ from results.spec import RunSpec
 from results.yaml_file import ConfigurationError
 from training import checkpoint
 from training.detection_workload import ALONE, DetectionWorkload
+from training.precision import Precision
 from training.workload import load_workload
 
 
@@ -41,7 +42,7 @@ def predict_images(path: Path, out: Path, *, data_dir: Path | None, count: int, 
     model = model.to(device).eval()
     out.mkdir(parents=True, exist_ok=True)
     written = []
-    with torch.inference_mode():
+    with torch.inference_mode(), Precision(spec.settings.precision, device).autocast():
         for name, picture in workload.pictures(model, count, least_score):
             written.append(out / f"{Path(name).stem}.png")
             _save(picture, written[-1])

@@ -22,6 +22,7 @@ from training import memory, page_cache, resume
 from training.clock import AccountName, RunClock
 from training.communicator import Communicator, connect
 from training.data.folder import data_digest
+from training.device import check_not_shared, rank_device, set_numerics
 from training.journal import Journal, NullJournal
 from training.process import RankPlace
 from training.trainer import Trainer
@@ -46,16 +47,19 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock)
     earlier = list(events.read(run_dir.path)) if place.rank == 0 else []
     if place.rank == 0:
         events.append(run_dir.path, "process_start")
-    device = _device(place)
+    device = rank_device(place)
     torch.set_num_threads(spec.settings.threads_per_rank)
     clock.synchronize_with(device)
     communicator = connect(spec.settings.communication.backend, place, spec.settings.communication)
+    communicator.check_device(device)
+    check_not_shared(communicator, device)
     earlier = communicator.gather_objects(earlier)[0]
     resuming = any(event["event"] == "run_start" for event in earlier)
     journal = Journal(run_dir) if communicator.rank == 0 else NullJournal()
     cleared = all(_from_each_host(communicator, lambda: page_cache.clear(spec.data_dir)))
     shard = Shard(index=communicator.rank, count=communicator.size)
     workload = load_workload(spec=spec, shard=shard, device=device)
+    set_numerics(device, fixed_sizes=workload.fixed_sizes)
     if not resuming:
         _announce(journal, spec, cleared)
     trainer = Trainer(
@@ -124,7 +128,7 @@ def _train(trainer: Trainer) -> Outcome:
 def _show_predictions(trainer: Trainer) -> None:
     if trainer.communicator.rank == 0:
         trainer.model.eval()
-        with torch.inference_mode():
+        with torch.inference_mode(), trainer.precision.autocast():
             picture = trainer.workload.show_predictions(trainer.model)
         if picture is not None:
             trainer.journal.image(trainer.progress.step, "predictions", picture)
@@ -185,15 +189,6 @@ def _sample_rails(communicator: Communicator, path: Path) -> None:
     counters = _from_each_host(communicator, rails.node_counters)
     if communicator.rank == 0:
         rails.write_sample(path, counters)
-
-
-def _device(place: RankPlace) -> torch.device:
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    # A launcher may show each rank all GPUs of the node, or only its own.
-    index = place.local_rank if torch.cuda.device_count() > 1 else 0
-    torch.cuda.set_device(index)
-    return torch.device("cuda", index)
 
 
 def _now() -> str:

@@ -1,15 +1,19 @@
 """Step time, input wait and exposed communication of each step of one rank, on the host's clock or by CUDA events.
 
 A step is: wait for input | forward, backward | synchronize (exposed communication) | update. Reading a device's clock in every
-step would stop its queue, so on GPUs events are recorded and read once, at the end of the epoch.
+step would stop its queue, so on GPUs events are recorded, and read when they have long passed.
 """
 
 from __future__ import annotations
 
 import time
+from collections import deque
 
 import numpy as np
 import torch
+
+READ_AFTER_STEPS = 64
+"""Steps whose events are kept before the oldest are read: more than any queue is deep, few enough to hold."""
 
 
 class HostStepTimer:
@@ -51,41 +55,61 @@ class HostStepTimer:
 
 
 class CudaStepTimer(HostStepTimer):
-    """For GPUs: the input wait is the host's, step time and exposed communication are the stream's."""
+    """For GPUs: everything as the stream has it.
+
+    The host queues work ahead, so that a wait of the host for input costs nothing while the GPU still computes. What counts is
+    how long the stream was empty: between the end of the last update and the arrival of the batch.
+    """
 
     def __init__(self) -> None:
         super().__init__()
-        self._events: list[list[torch.cuda.Event]] = []
-        self._inputs_s: list[float] = []
+        self._marks: list[torch.cuda.Event] = []
+        self._unread: deque[list[torch.cuda.Event]] = deque()
+        self._free: list[torch.cuda.Event] = []
 
-    def _record(self) -> None:
-        event = torch.cuda.Event(enable_timing=True)
+    def _mark(self) -> None:
+        event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)
         event.record()
-        self._events[-1].append(event)
+        self._marks.append(event)
 
     def start_step(self) -> None:
-        super().start_step()
-        self._events.append([])
-        self._record()
+        self._free += self._marks  # of the search for a batch after the last
+        self._marks = []
+        self._mark()
+
+    def waiting_for_input(self) -> None:
+        self._mark()
+
+    def input_arrived(self) -> None:
+        self._mark()
 
     def exchange_begins(self) -> None:
-        self._record()
+        self._mark()
 
     def exchange_ends(self) -> None:
-        self._record()
+        self._mark()
 
     def end_step(self) -> None:
-        self._record()
-        self._inputs_s.append(self._input_s)
+        self._mark()
+        self._unread.append(self._marks)
+        self._marks = []
+        # Asking whether an event has passed stops nothing.
+        while len(self._unread) > READ_AFTER_STEPS and self._unread[0][-1].query():
+            self._read_oldest()
+
+    def _read_oldest(self) -> None:
+        marks = self._unread.popleft()
+        start, *inputs, exchange_begins, exchange_ends, end = marks
+        waits_ms = [before.elapsed_time(after) for before, after in zip(inputs[::2], inputs[1::2], strict=True)]
+        row_ms = start.elapsed_time(end), sum(waits_ms), exchange_begins.elapsed_time(exchange_ends)
+        self._rows.append((row_ms[0] / 1e3, row_ms[1] / 1e3, row_ms[2] / 1e3))
+        self._free += marks
 
     def take(self) -> np.ndarray:
         torch.cuda.synchronize()
-        rows = [
-            (e[0].elapsed_time(e[3]) / 1e3, input_s, e[1].elapsed_time(e[2]) / 1e3)
-            for e, input_s in zip(self._events, self._inputs_s, strict=True)
-        ]
-        self._events, self._inputs_s = [], []
-        return np.asarray(rows, dtype=np.float64).reshape(-1, 3)
+        while self._unread:
+            self._read_oldest()
+        return super().take()
 
 
 def step_timer(device: torch.device) -> HostStepTimer:

@@ -27,10 +27,10 @@ class TorchCommunicator(Communicator):
 
     def __init__(self, place: RankPlace, settings: CommunicationSettings) -> None:
         super().__init__(place)
-        self.on_gpu = torch.cuda.is_available()
-        dist.init_process_group(
-            "nccl" if self.on_gpu else "gloo", init_method=_rendezvous(place), rank=place.rank, world_size=place.size
-        )
+        self.exchanges_by_nccl = torch.cuda.is_available()
+        # Each tensor goes by the library of the device that it lies on, so that figures and objects stop no GPU's queue.
+        libraries = "cpu:gloo,cuda:nccl" if self.exchanges_by_nccl else "gloo"
+        dist.init_process_group(libraries, init_method=_rendezvous(place), rank=place.rank, world_size=place.size)
         self._group: Any = None
         if settings.batch_norm_ranks > 1:
             # Every rank makes every group, its own included.
@@ -51,9 +51,9 @@ class TorchCommunicator(Communicator):
         return _BucketedOptimizer(optimizer, model, settings)
 
     def sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        total = tensor.clone().cuda() if self.on_gpu else tensor.clone()
+        total = tensor.clone()
         dist.all_reduce(total)
-        return total.to(tensor.device)
+        return total
 
     def gather_objects(self, value: Any) -> list[Any]:
         gathered: list[Any] = [None] * self.size
@@ -150,7 +150,7 @@ class _BucketedOptimizer(DistributedOptimizer):
             self.next_bucket += 1
 
     def zero_grad(self) -> None:
-        self.inner.zero_grad(set_to_none=True)
+        self.inner.zero_grad()
 
     def synchronize(self) -> None:
         for bucket in self.buckets[self.next_bucket :]:

@@ -78,7 +78,8 @@ class Trainer:
             share_batch_norm(self.model, communicator)
         if self.settings.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        inner = build_optimizer(self.settings.optimizer, workload.parameter_groups(self.model), spec.peak_learning_rate)
+        groups = workload.parameter_groups(self.model)
+        inner = build_optimizer(self.settings.optimizer, groups, spec.peak_learning_rate, device)
         communicator.broadcast_state(self.model, inner)
         self.optimizer = communicator.distribute(inner, self.model, self.settings.communication)
         # From here on ranks differ in what they draw (sampling in detection heads), but not from run to run.

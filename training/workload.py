@@ -109,6 +109,8 @@ class Workload(ABC):
     """One benchmark on one rank."""
 
     name: ClassVar[str]
+    fixed_sizes: ClassVar[bool] = True
+    """All training batches have one shape, but for the last of an epoch."""
     evaluation_samples: int
     """Validation images over all ranks; known once the data are open."""
 

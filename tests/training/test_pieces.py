@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 import yaml
 
-from results.settings import OptimizerSettings, ScheduleSettings, Settings
+from results.settings import ScheduleSettings, Settings
 from tests.training.support import ROOT, make_spec
 from training.clock import RunClock
-from training.optimizer import Lars, build_optimizer
 from training.process import rank_place
 from training.resnet50.workload import ResNet50
 from training.schedule import Schedule
@@ -38,34 +36,6 @@ def test_batch_norm_and_biases_are_not_decayed() -> None:
     names = {id(p): name for name, p in model.named_parameters()}
     assert len(decayed["params"]) == 54  # 53 convolutions and the classifier's matrix
     assert all("bn" in names[id(p)] or "downsample.1" in names[id(p)] or names[id(p)] == "fc.bias" for p in undecayed["params"])
-
-
-def test_lars_follows_the_published_rule() -> None:
-    """You et al., arXiv 1708.03888, algorithm 1, by hand in NumPy."""
-    rng = np.random.default_rng(0)
-    w, g1, g2 = (rng.normal(size=(4, 3)) for _ in range(3))
-    lr, momentum, decay, eta = 2.0, 0.9, 0.01, 0.001
-    parameter = torch.nn.Parameter(torch.tensor(w))
-    optimizer = Lars([{"params": [parameter], "weight_decay": decay}], lr=lr, momentum=momentum, eta=eta)
-    velocity, expected = np.zeros_like(w), w.copy()
-    for gradient in (g1, g2):
-        parameter.grad = torch.tensor(gradient)
-        optimizer.step()
-        local = eta * np.linalg.norm(expected) / (np.linalg.norm(gradient) + decay * np.linalg.norm(expected))
-        velocity = momentum * velocity + lr * local * (gradient + decay * expected)
-        expected = expected - velocity
-    np.testing.assert_allclose(parameter.detach().numpy(), expected, rtol=1e-12)
-
-
-def test_lars_leaves_undecayed_groups_to_plain_momentum() -> None:
-    parameter, twin = (torch.nn.Parameter(torch.ones(3)) for _ in range(2))
-    lars = Lars([{"params": [parameter], "weight_decay": 0.0, "undecayed": True}], lr=0.1)
-    sgd = build_optimizer(OptimizerSettings(name="sgd", weight_decay=0.0), [{"params": [twin], "weight_decay": 0.0}], 0.1)
-    for _ in range(3):
-        for one, optimizer in ((parameter, lars), (twin, sgd)):
-            one.grad = torch.tensor([1.0, 2.0, 3.0])
-            optimizer.step()
-    torch.testing.assert_close(parameter, twin)
 
 
 def test_polynomial_schedule() -> None:

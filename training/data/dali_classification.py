@@ -10,9 +10,8 @@ from nvidia.dali import fn, pipeline_def, types
 from nvidia.dali.plugin.pytorch import DALIGenericIterator, LastBatchPolicy
 
 from results.settings import Settings
-from training.data.dali_options import pipeline_options
+from training.data.dali_options import decoder_device, normalised, on_device, pipeline_options, placed
 from training.data.folder import ImageList
-from training.data.normalization import MEAN_255, STD_255
 from training.workload import Batch, Shard, TrainSource
 
 
@@ -23,12 +22,12 @@ def _training_pipeline(images: ImageList, settings: Settings, shard: Shard, seed
         shard_id=shard.index, num_shards=shard.count, shuffle_after_epoch=True, pad_last_batch=True, name="reader",
     )  # fmt: skip
     decoded = fn.decoders.image_random_crop(
-        encoded, device="mixed" if on_gpu else "cpu", output_type=types.RGB,
+        encoded, device=decoder_device(on_gpu), output_type=types.RGB,
         random_area=list(settings.crop_area), random_aspect_ratio=[3 / 4, 4 / 3], seed=seed,
     )  # fmt: skip
     resized = fn.resize(decoded, size=[settings.image_size, settings.image_size])
     mirror = fn.random.coin_flip(probability=0.5, seed=seed + 1) if settings.flip else 0
-    return _normalised(resized, settings, mirror=mirror), labels
+    return normalised(resized, settings, mirror=mirror), on_device(labels, on_gpu)
 
 
 @pipeline_def
@@ -37,16 +36,9 @@ def _evaluation_pipeline(images: ImageList, settings: Settings, shard: Shard, on
         file_root=str(images.root), files=images.files, labels=images.labels,
         shard_id=shard.index, num_shards=shard.count, stick_to_shard=True, pad_last_batch=True, name="reader",
     )  # fmt: skip
-    decoded = fn.decoders.image(encoded, device="mixed" if on_gpu else "cpu", output_type=types.RGB)
+    decoded = fn.decoders.image(encoded, device=decoder_device(on_gpu), output_type=types.RGB)
     resized = fn.resize(decoded, resize_shorter=round(settings.image_size / settings.evaluation_crop))
-    return _normalised(resized, settings, crop=(settings.image_size, settings.image_size)), labels
-
-
-def _normalised(images: Any, settings: Settings, **options: Any) -> Any:
-    # Height-width-channel order in memory is what channels_last kernels want; `_batches` only changes the view.
-    return fn.crop_mirror_normalize(
-        images, dtype=types.FLOAT, output_layout="HWC" if settings.channels_last else "CHW", mean=MEAN_255, std=STD_255, **options
-    )
+    return normalised(resized, settings, crop=(settings.image_size, settings.image_size)), on_device(labels, on_gpu)
 
 
 class DaliClassification(TrainSource):
@@ -84,7 +76,7 @@ class DaliClassification(TrainSource):
             self._iterator = self._open()
         batches = iter(self._iterator)
         for samples, global_samples in self.sizes:
-            images, labels = _tensors(next(batches), self.settings, self.device)
+            images, labels = _tensors(next(batches), self.settings)
             # A rank whose shard ran out trains on a padded image that counts nothing.
             kept = max(samples, 1)
             yield Batch(inputs=images[:kept], targets=labels[:kept], samples=samples, global_samples=global_samples)
@@ -115,7 +107,7 @@ class DaliEvaluation:
 
     def __iter__(self) -> Iterator[Batch]:
         for (samples, global_samples), outputs in zip(self.sizes, self._iterator, strict=True):
-            images, labels = _tensors(outputs, self.settings, self.device)
+            images, labels = _tensors(outputs, self.settings)
             yield Batch(inputs=images[:samples], targets=labels[:samples], samples=samples, global_samples=global_samples)
 
 
@@ -125,9 +117,5 @@ def _iterator(pipeline: Any) -> Any:
     )
 
 
-def _tensors(outputs: Any, settings: Settings, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    images = outputs[0]["images"]
-    if settings.channels_last:
-        images = images.permute(0, 3, 1, 2)
-    labels = outputs[0]["labels"].reshape(-1).long()
-    return images, labels.to(device, non_blocking=True)
+def _tensors(outputs: Any, settings: Settings) -> tuple[torch.Tensor, torch.Tensor]:
+    return placed(outputs[0]["images"], settings), outputs[0]["labels"].reshape(-1).long()

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
-from nvidia.dali import fn, types
+from nvidia.dali import fn
 from nvidia.dali.plugin.pytorch import DALIRaggedIterator, LastBatchPolicy
 
 from results.settings import Settings
 from training.data.coco_index import SMALLEST_SIDE_PX, CocoIndex
 from training.data.coco_order import CocoOrder, RankBatch
-from training.data.dali_options import pipeline_options
-from training.data.normalization import MEAN_255, STD_255
+from training.data.dali_options import pipeline_options, placed
 from training.workload import Batch, Shard, TrainSource
 
 
@@ -24,23 +23,6 @@ def read_coco(index: CocoIndex, names: list[str], **options: Any) -> Any:
         file_root=str(index.folder), annotations_file=str(index.annotations), images=names, name="reader",
         ltrb=True, include_iscrowd=False, size_threshold=SMALLEST_SIDE_PX, **options,
     )  # fmt: skip
-
-
-def decoder_device(on_gpu: bool) -> str:
-    """Where JPEGs are decoded."""
-    return "mixed" if on_gpu else "cpu"
-
-
-def normalised(images: Any, settings: Settings, **options: Any) -> Any:
-    """Floats by channel mean and deviation, in the memory order of `channels_last` where that is asked for."""
-    return fn.crop_mirror_normalize(
-        images, dtype=types.FLOAT, output_layout="HWC" if settings.channels_last else "CHW", mean=MEAN_255, std=STD_255, **options
-    )
-
-
-def placed(images: torch.Tensor, settings: Settings) -> torch.Tensor:
-    """[..., 3, H, W] view of what a pipeline gives."""
-    return images.movedim(-1, -3) if settings.channels_last else images
 
 
 def _iterator(pipeline: Any, names: list[str], ragged: set[str], *, auto_reset: bool) -> Any:

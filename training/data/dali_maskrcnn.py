@@ -13,8 +13,10 @@ from results.settings import Settings
 from training.data import coco_masks
 from training.data.coco_index import CocoIndex
 from training.data.coco_order import RankBatch
-from training.data.dali_coco import DaliCocoEvaluation, DaliCocoTraining, decoder_device, normalised, placed, read_coco
+from training.data.dali_coco import DaliCocoEvaluation, DaliCocoTraining, read_coco
+from training.data.dali_options import decoder_device, normalised, placed
 from training.data.prefetch import prefetched
+from training.data.transfer import to_device
 from training.workload import Batch
 
 
@@ -56,7 +58,12 @@ class DaliMaskRcnnTraining(DaliCocoTraining):
         return _training_pipeline(self.index, names, self.settings, seed, on_gpu, **options)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
-        return prefetched(super().epoch(epoch), self.settings.input.prefetch)
+        return prefetched(self._batches(epoch), self.settings.input.prefetch)
+
+    def _batches(self, epoch: int) -> Iterator[Batch]:
+        if self.device.type == "cuda":
+            torch.cuda.set_device(self.device)  # every thread has its own current GPU, at first number 0
+        yield from super().epoch(epoch)
 
     def batch(self, outputs: dict[str, Any], batch: RankBatch) -> Batch:
         kept = range(max(batch.samples, 1))
@@ -85,7 +92,7 @@ class DaliMaskRcnnTraining(DaliCocoTraining):
             "labels": outputs["labels"].long(),
             "masks": coco_masks.stack(bitmaps, height, width),
         }
-        return {name: value.to(self.device, non_blocking=True) for name, value in target.items()}
+        return {name: to_device(value, self.device) for name, value in target.items()}
 
 
 class DaliMaskRcnnEvaluation(DaliCocoEvaluation):

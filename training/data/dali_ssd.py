@@ -13,7 +13,8 @@ from nvidia.dali import fn, pipeline_def, types
 from results.settings import Settings
 from training.data.coco_index import CocoIndex
 from training.data.coco_order import CocoOrder, RankBatch
-from training.data.dali_coco import DaliCocoEvaluation, DaliCocoTraining, decoder_device, normalised, placed, read_coco
+from training.data.dali_coco import DaliCocoEvaluation, DaliCocoTraining, read_coco
+from training.data.dali_options import decoder_device, normalised, on_device, placed
 from training.data.ssd_augmentation import BRIGHTNESS, CONTRAST, CROP_ASPECTS, CROP_OVERLAPS, HUE_DEGREES, SATURATION, crop_sides
 from training.ssd.boxes import MATCH_IOU, VARIANCES, BoxCoder
 from training.workload import Batch
@@ -42,8 +43,9 @@ def _training_pipeline(
     boxes = fn.bb_flip(boxes, ltrb=True, horizontal=mirrored)
     # Divided by the variances, but not scaled to pixels: the offsets that `BoxCoder.encode` gives.
     offsets, encoded_labels = fn.box_encoder(
-        boxes, labels, anchors=coder.corners.flatten().tolist(), criteria=MATCH_IOU, offset=True, stds=list(VARIANCES)
-    )
+        on_device(boxes, on_gpu), on_device(labels, on_gpu), anchors=coder.corners.flatten().tolist(), criteria=MATCH_IOU,
+        offset=True, stds=list(VARIANCES),
+    )  # fmt: skip
     return normalised(images, settings, mirror=mirrored), offsets, encoded_labels
 
 
@@ -79,7 +81,7 @@ class DaliSsdTraining(DaliCocoTraining):
         offsets, labels = outputs["offsets"][kept], outputs["labels"][kept]
         return Batch(
             inputs=placed(outputs["images"][kept], self.settings),
-            targets=(offsets.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True).long()),
+            targets=(offsets, labels.long()),
             samples=batch.samples,
             global_samples=batch.global_samples,
         )

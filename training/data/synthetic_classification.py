@@ -8,6 +8,7 @@ import torch
 
 from results.settings import Settings
 from training.data.datasets import DATASETS
+from training.data.normalization import pixel_type
 from training.workload import Batch, Shard, TrainSource
 
 
@@ -17,7 +18,7 @@ def random_images(settings: Settings, samples: int, device: torch.device, seed: 
     images = torch.randn(samples, 3, settings.image_size, settings.image_size, generator=generator)
     labels = torch.randint(settings.classes, (samples,), generator=generator)
     layout = torch.channels_last if settings.channels_last else torch.contiguous_format
-    return images.to(device, memory_format=layout), labels.to(device)
+    return images.to(device, pixel_type(settings), memory_format=layout), labels.to(device)
 
 
 class SyntheticClassification(TrainSource):

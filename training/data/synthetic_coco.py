@@ -9,6 +9,7 @@ import torch
 
 from results.settings import Settings
 from training.data.datasets import DATASETS
+from training.data.normalization import pixel_type
 from training.workload import Batch, Shard, TrainSource
 
 OBJECTS_PER_IMAGE = 7
@@ -31,7 +32,7 @@ def random_images(settings: Settings, samples: int, size: tuple[int, int], devic
     """Normal pixels [samples, 3, height, width]; `size` is (height, width)."""
     images = torch.randn(samples, 3, *size, generator=torch.Generator().manual_seed(seed))
     layout = torch.channels_last if settings.channels_last else torch.contiguous_format
-    return images.to(device, memory_format=layout)
+    return images.to(device, pixel_type(settings), memory_format=layout)
 
 
 class SyntheticCocoTraining(TrainSource):

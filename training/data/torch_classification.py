@@ -105,7 +105,9 @@ class TorchEvaluation:
         loader = _loader(self.dataset, self.settings, self.batches, None)
         for (samples, global_samples), (images, labels) in zip(self.sizes, loader, strict=True):
             inputs = _placed(images, self.settings, self.device)
-            yield Batch(inputs=inputs, targets=labels.to(self.device), samples=samples, global_samples=global_samples)
+            yield Batch(
+                inputs=inputs, targets=labels.to(self.device, non_blocking=True), samples=samples, global_samples=global_samples
+            )
 
 
 def _placed(images: torch.Tensor, settings: Settings, device: torch.device) -> torch.Tensor:

@@ -36,6 +36,13 @@ NON_EMPTY = 0.5
 """Mask probability above which a pixel belongs to the object."""
 
 
+class ExactAnchors(AnchorGenerator):  # type: ignore[misc]
+    """Anchors in single precision. torchvision makes them in that of the features, and bf16 counts pixels exactly up to 256."""
+
+    def set_cell_anchors(self, dtype: torch.dtype, device: torch.device) -> None:
+        super().set_cell_anchors(torch.float32, device)
+
+
 class MaskRcnn(MaskRCNN):  # type: ignore[misc]
     """Batches of images of unequal sizes to losses (training) or detections (evaluation)."""
 
@@ -78,7 +85,7 @@ def build_mask_rcnn(options: MaskRcnnOptions, classes: int, weights: Path | None
     width = options.width
     model = MaskRcnn(
         backbone,
-        rpn_anchor_generator=AnchorGenerator(
+        rpn_anchor_generator=ExactAnchors(
             tuple((options.smallest_anchor_px * 2**level,) for level in range(LEVELS)), ((0.5, 1.0, 2.0),) * LEVELS
         ),
         rpn_pre_nms_top_n_train=options.rpn_candidates_per_level,

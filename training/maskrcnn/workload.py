@@ -29,6 +29,7 @@ class MaskRcnnWorkload(DetectionWorkload):
     name = "maskrcnn"
     kinds = ("bbox", "segm")
     contiguous_labels = False
+    fixed_sizes = False
     imbalance: Imbalance | None = None
 
     def __init__(self, *, spec: RunSpec, shard: Shard, device: torch.device) -> None:
