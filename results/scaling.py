@@ -68,6 +68,19 @@ class Row:
             return None
         return evaluation_s / self.score.value_s
 
+    @property
+    def samples_per_j(self) -> float | None:
+        """Total samples trained on over the total energy of the GPU boards, evaluation included: samples/s per watt."""
+        samples, energy_j = _total(self.kept, "samples"), _total(self.kept, "gpu_energy_j")
+        return samples / energy_j if samples and energy_j else None
+
+    @property
+    def power_per_gpu_w(self) -> float | None:
+        """Mean power of one GPU board: total energy over total seconds, over the boards of a run."""
+        energy_j, time_s = _total(self.kept, "gpu_energy_j"), _total(self.kept, "gpu_energy_time_s")
+        boards = {run.gpu_boards for run in self.kept}
+        return energy_j / time_s / boards.pop() if energy_j and time_s and len(boards) == 1 else None
+
     def wait_shares(self) -> tuple[float, float, float] | None:
         """Parts of the training time: input wait, exposed communication without stragglers, stragglers."""
         time_s = _total(self.kept, "samples_time_s")

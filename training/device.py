@@ -6,8 +6,10 @@ import socket
 
 import torch
 
+from results.record import ComputeFacts
 from results.yaml_file import ConfigurationError
 from training.communicator import Communicator
+from training.optimizer import describe
 from training.process import RankPlace
 
 
@@ -53,6 +55,35 @@ def check_not_shared(communicator: Communicator, device: torch.device) -> None:
                 "ranks per node as it has GPUs, each of them shown all GPUs or one of its own"
             )
         owners[gpu] = rank
+
+
+def device_name(device: torch.device) -> str:
+    """What the record calls it."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def compute_facts(device: torch.device, optimizer: torch.optim.Optimizer) -> ComputeFacts:
+    """How this rank computes; call it once everything is set."""
+    on_gpu = device.type == "cuda"
+    return ComputeFacts(
+        device=device_name(device),
+        optimizer=describe(optimizer),
+        cudnn_benchmark=on_gpu and torch.backends.cudnn.benchmark,
+        tf32=on_gpu and (torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32),
+    )
+
+
+def random_state(device: torch.device) -> dict[str, torch.Tensor]:
+    """States of the generators that a rank draws from: the CPU's, and its GPU's where it has one."""
+    state = {"cpu": torch.get_rng_state()}
+    return state | {"cuda": torch.cuda.get_rng_state(device)} if device.type == "cuda" else state
+
+
+def set_random_state(device: torch.device, state: dict[str, torch.Tensor]) -> None:
+    """Go on drawing where `state` was taken; a GPU's state is none of the CPU's business, nor the other way round."""
+    torch.set_rng_state(state["cpu"])
+    if device.type == "cuda" and "cuda" in state:
+        torch.cuda.set_rng_state(state["cuda"], device)
 
 
 def set_numerics(device: torch.device, *, fixed_sizes: bool) -> None:

@@ -7,17 +7,16 @@ import json
 import time
 from typing import Any
 
-import torch
-
 from results.record import EpochFigures, EvaluationFigures
 from results.yaml_file import ConfigurationError
 from training import checkpoint
+from training.device import random_state, set_random_state
 from training.trainer import Progress, Trainer
 
 
 def save(trainer: Trainer) -> None:
     """Write the latest checkpoint, and the best when the last evaluation was; collective."""
-    own = {"pipeline": trainer.source.state().hex(), "random": torch.get_rng_state()}
+    own = {"pipeline": trainer.source.state().hex(), "random": random_state(trainer.device)}
     ranks = trainer.communicator.gather_objects(own)
     if trainer.communicator.rank != 0:
         return
@@ -71,7 +70,7 @@ def _restore(trainer: Trainer, state: dict[str, Any]) -> None:
         trainer.precision.scaler.load_state_dict(state["scaler"])
     own = ranks[trainer.communicator.rank]
     trainer.source.restore(bytes.fromhex(own["pipeline"]))
-    torch.set_rng_state(own["random"])
+    set_random_state(trainer.device, own["random"])
     trainer.progress = _from_json(state["progress"])
     for account, seconds_s in state["accounts_s"].items():
         if account != "initialization":

@@ -15,14 +15,15 @@ import torch
 from results import events, rails
 from results.facts import HostFacts, git_facts, host_facts, relevant_environment, software_facts
 from results.model import write_atomically
-from results.record import Accounts, RunRecord, Status
+from results.record import Accounts, EnergyFigures, RunRecord, Status
 from results.rundir import RunDirectory
 from results.spec import RunSpec
-from training import memory, page_cache, resume
+from training import energy, memory, page_cache, resume
 from training.clock import AccountName, RunClock
 from training.communicator import Communicator, connect
 from training.data.folder import data_digest
-from training.device import check_not_shared, rank_device, set_numerics
+from training.device import check_not_shared, compute_facts, rank_device, set_numerics
+from training.energy import EnergyMeter
 from training.journal import Journal, NullJournal
 from training.process import RankPlace
 from training.trainer import Trainer
@@ -38,6 +39,9 @@ class Outcome:
     status: Status
     accounts_s: dict[AccountName, float]
     """Maximum over ranks."""
+    gpu_boards: EnergyFigures | None
+    notes: list[str]
+    """What a reader must know."""
 
 
 def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock) -> Status:
@@ -68,13 +72,15 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock)
     memory.warm_up(trainer)
     hosts = list({facts.hostname: facts for facts in _from_each_host(communicator, host_facts)}.values())
     _sample_rails(communicator, run_dir.rails_before)
+    meter = EnergyMeter(device)
+    meter.read()
     _start_clock(trainer, earlier if resuming else None)
-    outcome = _train(trainer)
+    outcome = _train(trainer, meter)
     _sample_rails(communicator, run_dir.rails_after)
     if communicator.rank == 0:
         trainer.history.write(run_dir.steps)
         notes = [] if cleared else ["the page cache was not cleared before the run: not permitted on every host"]
-        record = _record(trainer, outcome, started_at, hosts, notes)
+        record = _record(trainer, outcome, started_at, hosts, notes + outcome.notes)
         write_atomically(run_dir.record, record.model_dump_json(indent=1) + "\n")
         journal.close()
     communicator.barrier()
@@ -104,7 +110,7 @@ def _start_clock(trainer: Trainer, earlier: list[dict[str, Any]] | None) -> None
         resume.take_over(trainer, earlier, initialization_s)
 
 
-def _train(trainer: Trainer) -> Outcome:
+def _train(trainer: Trainer, meter: EnergyMeter) -> Outcome:
     for block in trainer.blocks():
         trainer.train_block(block)
         if trainer.evaluate().reached:
@@ -118,11 +124,14 @@ def _train(trainer: Trainer) -> Outcome:
     trainer.journal.mlperf_stop("run_stop", status="success" if reached else "aborted")
     trainer.journal.event("run_stop", status=status, time_to_train_s=trainer.time_to_train_s)
     trainer.clock.stop()
+    meter.read()
     ranks = trainer.communicator.gather_objects(dict(trainer.clock.seconds_s))
     # The clock stopped at the evaluation that reached the target; keeping its weights is off the clock.
     if reached and trainer.settings.checkpoints:
         resume.save(trainer)
-    return Outcome(status=status, accounts_s={name: max(rank[name] for rank in ranks) for name in trainer.clock.seconds_s})
+    gpu_boards, notes = energy.total(trainer.communicator, meter, restarts=trainer.progress.restarts)
+    accounts_s = {name: max(rank[name] for rank in ranks) for name in trainer.clock.seconds_s}
+    return Outcome(status=status, accounts_s=accounts_s, gpu_boards=gpu_boards, notes=notes)
 
 
 def _show_predictions(trainer: Trainer) -> None:
@@ -160,6 +169,8 @@ def _record(trainer: Trainer, outcome: Outcome, started_at: str, hosts: list[Hos
         train_samples_per_epoch=trainer.source.samples_per_epoch,
         hosts=hosts,
         software=software_facts(trainer.communicator.mpi_version()),
+        gpu_boards=outcome.gpu_boards,
+        compute=compute_facts(trainer.device, trainer.optimizer.inner),
         git=git_facts(),
         command=launched.get("tokens", []),
         environment=relevant_environment(os.environ),

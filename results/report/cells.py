@@ -192,6 +192,28 @@ def convergence_table(curve: CurveContent) -> Table:
     return Table(headers, rows)
 
 
+ENERGY_CAPTION = "Energy of the GPU boards from run_start to run_stop (no processors, network or cooling)"
+
+
+def measures_energy(curve: CurveContent) -> bool:
+    """True when the boards of any row were measured."""
+    return any(row.gpu_energy_j is not None for row in curve.rows)
+
+
+def energy_table(curve: CurveContent) -> Table:
+    """Board energy of a run, mean board power and what was trained for it, for the rows that were measured."""
+    headers = ["nodes", "global", "energy, kJ", "per GPU, W", "images/s per W"]
+    rows = [
+        [
+            whole(row.nodes), whole(row.global_batch_size), f"{row.gpu_energy_j / 1e3:,.1f}",
+            NONE if row.power_per_gpu_w is None else f"{row.power_per_gpu_w:.0f}", ratio(row.images_per_j),
+        ]
+        for row in curve.rows
+        if row.gpu_energy_j is not None
+    ]  # fmt: skip
+    return Table(headers, rows)
+
+
 def rail_table(content: RailContent) -> Table:
     """Two interconnects side by side."""
     headers = ["nodes", content.first, "95%", content.second, "95%", "difference", "95%", "verdict"]

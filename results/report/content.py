@@ -35,6 +35,12 @@ class RowContent:
     epochs_most: float | None
     images_per_s: float | None
     evaluation_share: float | None
+    gpu_energy_j: float | None
+    """Mean over runs of what all GPU boards took from run_start to run_stop."""
+    power_per_gpu_w: float | None
+    """Mean power of one GPU board."""
+    images_per_j: float | None
+    """Images/s per watt of the GPU boards."""
     is_base: bool
     speedup: float | None
     speedup_low: float | None

@@ -45,6 +45,8 @@ def _curve(curve: CurveContent) -> list[str]:
         if cells.causes(curve):
             parts += ["Points of efficiency lost, by cause:", _table(cells.points_table(curve))]
     parts += ["Epochs to target beside MLPerf's reference convergence points:", _table(cells.convergence_table(curve))]
+    if cells.measures_energy(curve):
+        parts += [f"{cells.ENERGY_CAPTION}:", _table(cells.energy_table(curve))]
     return parts
 
 

@@ -12,7 +12,7 @@ import yaml
 
 from results.archive import RECORD, UnusableRecord, load_record
 from results.facts import HostFacts
-from results.record import RunRecord
+from results.record import ComputeFacts, RunRecord
 from results.report.content import Report
 
 
@@ -58,6 +58,7 @@ def _sections(record: RunRecord) -> list[tuple[str, str]]:
         ("Hosts", "\n".join(_hosts(record.hosts)) or "not recorded"),
         ("Software", "\n".join(f"{name}: {version}" for name, version in software.items() if version)),
         ("trainscale", f"version {git.version or 'not installed'}, commit {git.commit or 'unknown'}{state}"),
+        ("Compute", _compute(record.compute)),
         (
             "Environment",
             "\n".join(f"{name}={value}" for name, value in record.environment.items()) or "nothing that matters was set",
@@ -66,6 +67,14 @@ def _sections(record: RunRecord) -> list[tuple[str, str]]:
         ("Settings", f"preset {record.spec.preset}\nexperiment {record.spec.experiment or '-'}\n{settings}"),
         ("Notes", "\n".join(record.notes) or "none"),
     ]
+
+
+def _compute(compute: ComputeFacts | None) -> str:
+    if compute is None:
+        return "not recorded"
+    flags = {"cuDNN benchmark": compute.cudnn_benchmark, "TF32": compute.tf32}
+    switched = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in flags.items())
+    return f"{compute.device}\noptimizer: {compute.optimizer}" + ("" if compute.device == "cpu" else f"\n{switched}")
 
 
 def _hosts(hosts: Iterable[HostFacts]) -> list[str]:

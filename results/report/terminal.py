@@ -107,6 +107,9 @@ def _curve(page: Page, curve: CurveContent) -> None:
             page.table(cells.points_table(curve, short=True))
     page.text("Epochs to target, and training without evaluation and checkpoints:")
     page.table(cells.convergence_table(curve))
+    if cells.measures_energy(curve):
+        page.text(f"{cells.ENERGY_CAPTION}:")
+        page.table(cells.energy_table(curve))
 
 
 def _not_counted(page: Page, report: Report) -> None:

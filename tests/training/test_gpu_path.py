@@ -310,3 +310,16 @@ def test_anchors_are_whole_pixels_whatever_the_precision() -> None:
         (found,) = ExactAnchors(*sizes)(images, [features.to(dtype)])
         assert torch.equal(found, expected)
     assert not torch.equal(AnchorGenerator(*sizes)(images, [features.bfloat16()])[0].float(), expected)
+
+
+def test_a_checkpoint_keeps_the_gpus_generator_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = {"state": torch.tensor([1], dtype=torch.uint8)}
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: kept["state"])
+    monkeypatch.setattr(torch.cuda, "set_rng_state", lambda state, device: kept.update(state=state))
+    state = devices.random_state(GPU)
+    expected = torch.rand(3)
+    kept["state"] = torch.tensor([2], dtype=torch.uint8)
+    devices.set_random_state(GPU, state)
+    assert torch.equal(torch.rand(3), expected)
+    assert kept["state"].tolist() == [1]
+    assert set(devices.random_state(torch.device("cpu"))) == {"cpu"}
