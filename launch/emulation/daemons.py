@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from launch.emulation.node import EmulationError, Node
+from launch.emulation.packages import search_path
 from launch.emulation.plan import HEAD, StateFolder
-from launch.emulation.requirements import search_path
 
 MPI_DEFAULTS = {
     # More ranks than processors: a rank that waits must let others run. Open MPI cannot see that all nodes are one machine.

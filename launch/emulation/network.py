@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Sequence
 
 from launch.emulation.node import EmulationError, Node
+from launch.emulation.packages import search_path
 from launch.emulation.plan import MANAGEMENT, ClusterPlan
-from launch.emulation.requirements import search_path
 from results.rates import parse_rate
 
 UNSHAPED = "unshaped"

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from launch.emulation import init
+from launch.emulation.packages import search_path
 from launch.emulation.plan import StateFolder
-from launch.emulation.requirements import search_path
 
 PROGRAM = Path(init.__file__).resolve()
 END_TIMEOUT_S = 30.0
