@@ -7,7 +7,7 @@ import secrets
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from launch import catalog
 from launch.emulation import inside_emulated_node
@@ -16,6 +16,15 @@ from results.spec import RunSpec
 from results.yaml_file import ConfigurationError, load_document
 
 SEEDS_FILE = "seeds.json"
+
+
+class FabricCheck(Document):
+    """What the fabric must reach before the runs may start; `fabric_check: 80%` says it in short."""
+
+    expect: str
+    """Least share of the line rate that an allreduce between all nodes reaches, for example `80%`."""
+    line_rate: str | None = None
+    """Of one rail, for example `100gbit`; default: what the interconnect configuration states."""
 
 
 class WorkloadEntry(Document):
@@ -49,7 +58,13 @@ class Experiment(Document):
     """Put all nodes on this one host; every report says so in its title."""
     launcher: str | None = None
     """mpirun, srun, horovodrun or local; None: the site's, or mpirun without a site profile."""
+    fabric_check: Annotated[FabricCheck | None, BeforeValidator(lambda value: _in_full(value))] = None
+    """Measure the fabric first, and start no run where it stays below."""
     description: str = ""
+
+
+def _in_full(value: Any) -> Any:
+    return {"expect": value} if isinstance(value, str) else value
 
 
 def load_experiment(path: Path) -> Experiment:

@@ -45,15 +45,19 @@ def node_count(placement: Placement) -> int:
     return len(placement.hosts) or int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
 
 
-def expectation(share: str | None, line_rate: str | None, interconnect: Interconnect) -> Expectation | None:
+def expectation(
+    share: str | None, line_rate: str | None, interconnect: Interconnect, names: tuple[str, str] = ("--expect", "--line-rate")
+) -> Expectation | None:
     """The acceptance check of `--expect 90% --line-rate 100gbit`; the rate of the interconnect configuration by default.
+
+    `names` are those of both values in error messages.
 
     Raises:
         ConfigurationError: no percentage, or no line rate to take a share of.
     """
     if share is None:
         if line_rate is not None:
-            raise ConfigurationError("--line-rate does nothing without --expect, for example --expect 90%")
+            raise ConfigurationError(f"{names[1]} does nothing without {names[0]}, for example 90%")
         return None
     number = share.strip().removesuffix("%")
     try:
@@ -61,13 +65,13 @@ def expectation(share: str | None, line_rate: str | None, interconnect: Intercon
     except ValueError:
         part = 0.0
     if not 0 < part <= 1 or not share.strip().endswith("%"):
-        raise ConfigurationError(f"--expect {share}: write a percentage of the line rate, for example 90%")
+        raise ConfigurationError(f"{names[0]} {share}: write a percentage of the line rate, for example 90%")
     if line_rate is not None:
         rate = parse_rate(line_rate)
     elif interconnect.rate_gbit_per_s is not None:
         rate = interconnect.rate_gbit_per_s * 1e9
     else:
-        raise ConfigurationError(f"{interconnect.name} states no line rate; add --line-rate, for example --line-rate 100gbit")
+        raise ConfigurationError(f"{interconnect.name} states no line rate; add {names[1]}, for example 100gbit")
     return Expectation(share=part, line_rate_bits_per_s=rate, rails=max(1, interconnect.rails))
 
 
@@ -103,6 +107,7 @@ def measure(
     settings: FabricSettings,
     expected: Expectation | None,
     folder: Path,
+    display: Display | None = None,
 ) -> FabricResult:
     """Measure, judge the rails, and write `fabric.json` and `command.json` into `folder`.
 
@@ -120,7 +125,7 @@ def measure(
     write_atomically(folder / SETTINGS_FILE, settings.model_dump_json(indent=1) + "\n")
     command, environment = launcher.command(job), launcher.environment(job)
     write_atomically(run_dir.command, json.dumps({"tokens": command, "environment": environment}, indent=1) + "\n")
-    outcome = supervise(command, environment, run_dir, Display())
+    outcome = supervise(command, environment, run_dir, display or Display())
     log = run_dir.launcher_log.read_text(encoding="utf-8", errors="replace")
     if outcome.exit_status != 0 or not out.exists():
         reason = unreachable_hosts(log) or cause(log)

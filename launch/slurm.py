@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from launch.experiment import FabricCheck
 from launch.site import SiteProfile
 from results.model import Document, write_atomically
 from results.rundir import RunDirectory
@@ -29,6 +30,8 @@ class JobTicket(Document):
     """ISO 8601, UTC."""
     depends_on: int | None = None
     """The job after which this one may start."""
+    fabric_check: Path | None = None
+    """Folder of the measurement that must have passed before this job may start."""
 
     def write(self, run_dir: RunDirectory) -> None:
         """Leave the ticket in a run directory."""
@@ -111,6 +114,28 @@ def run_script(spec: RunSpec, run_dir: Path, site: SiteProfile, site_file: Path 
     )
 
 
+def fabric_script(
+    spec: RunSpec, check: FabricCheck, sizes_bytes: tuple[int, int], folder: Path, site: SiteProfile, site_file: Path | None
+) -> JobScript:
+    """The job that measures the interconnect of a run over as many nodes and ranks as the run takes, into `folder`."""
+    words = ["fabric", "--interconnect", spec.interconnect, "--launcher", site.launcher, "--expect", check.expect]
+    words += ["--line-rate", check.line_rate] if check.line_rate else []
+    words += ["--ranks-per-node", str(spec.ranks_per_node), "--folder", str(folder)]
+    words += ["--smallest", str(sizes_bytes[0]), "--largest", str(sizes_bytes[1])]
+    return JobScript(
+        comment=[f"The fabric before the runs over {spec.interconnect}, written by trainscale submit."],
+        choice=f"set -- {shlex.join(words)}",
+        job_name=f"fabric-{Path(spec.interconnect).stem}",
+        nodes=spec.nodes,
+        ranks_per_node=spec.ranks_per_node,
+        cpus_per_rank=spec.settings.threads_per_rank,
+        output=str(folder / "logs" / "slurm-%j.log"),
+        site=site,
+        site_file=site_file,
+        program=[sys.executable, "-m", "launch.cli"],
+    )
+
+
 def train_script() -> JobScript:
     """`slurm/train.sbatch`: one run on all nodes of the job."""
     return JobScript(
@@ -161,22 +186,28 @@ def write_script(script: JobScript, run_dir: RunDirectory) -> Path:
     return path
 
 
-def submit_command(script: Path, *, after: int | str | None) -> list[str]:
-    """Tokens that submit a file, to start when job `after` has ended in whatever way (a dry run knows no number yet)."""
-    dependency = [f"--dependency=afterany:{after}"] if after is not None else []
-    return ["sbatch", "--parsable", *dependency, str(script)]
+def submit_command(script: Path, *, after: int | str | None, passed: int | str | None = None) -> list[str]:
+    """Tokens that submit a file, to start when job `after` has ended in whatever way, and job `passed` well (a dry run knows no
+    numbers yet). Where `passed` fails, Slurm takes the job out of the queue."""
+    wanted = [f"afterok:{passed}"] if passed is not None else []
+    wanted += [f"afterany:{after}"] if after is not None and after != passed else []
+    dependency = [f"--dependency={','.join(wanted)}"] if wanted else []
+    withdrawn = ["--kill-on-invalid-dep=yes"] if passed is not None else []
+    return ["sbatch", "--parsable", *dependency, *withdrawn, str(script)]
 
 
-def submit(script: Path, run_dir: RunDirectory, *, after: int | None) -> JobTicket:
+def submit(
+    script: Path, run_dir: RunDirectory, *, after: int | None, passed: int | None = None, fabric_check: Path | None = None
+) -> JobTicket:
     """Submit a file and leave its ticket in the run directory.
 
     Raises:
         ConfigurationError: no sbatch, or Slurm refused; the message is Slurm's own.
     """
-    answer = _sbatch(submit_command(script, after=after))
+    answer = _sbatch(submit_command(script, after=after, passed=passed))
     # `--parsable` prints JOBID, or JOBID;CLUSTER on a federation.
     job_id = int(answer.stdout.split(";")[0])
-    ticket = JobTicket(job_id=job_id, submitted_at=_now(), depends_on=after)
+    ticket = JobTicket(job_id=job_id, submitted_at=_now(), depends_on=after, fabric_check=fabric_check)
     ticket.write(run_dir)
     return ticket
 

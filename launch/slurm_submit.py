@@ -8,9 +8,13 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from launch.experiment import FabricCheck
+from launch.fabric import new_folder
+from launch.fabric_check import SETTINGS, checked_interconnects, expectation
+from launch.interconnect import load_interconnect
 from launch.runner import prepare_folder, put_failed_attempt_aside
 from launch.site import SiteProfile
-from launch.slurm import JobScript, JobTicket, run_script, submit, submit_command, try_out, write_script
+from launch.slurm import JobScript, JobTicket, fabric_script, run_script, submit, submit_command, try_out, write_script
 from launch.slurm_queue import QueueUnknownError, job_states
 from launch.sweep import DONE, read_status
 from results.model import write_atomically
@@ -38,16 +42,24 @@ class Submission:
     site_file: Path | None
     parallel: bool
     """False: each job waits for the one before it, so that two runs never share the fabric."""
+    fabric_check: FabricCheck | None = None
+    """Measured by a job for each interconnect, without whose success no run over it starts."""
 
     def files(self) -> list[PlannedFile]:
         """The files and commands of what is left; nothing is written or asked of Slurm."""
         found: list[PlannedFile] = []
-        before: RunSpec | None = None
-        for spec in self._left({})[0]:
+        left = self._left({})[0]
+        before: str | None = None
+        checks: dict[str, str] = {}
+        for name, folder, script in self._checks(left):
+            command = submit_command(folder / "job.sbatch", after=before)
+            found.append(PlannedFile(folder / "job.sbatch", script.render(), command))
+            before = checks[name] = f"<job of fabric {Path(name).stem}>"
+        for spec in left:
             path = self.folder / spec.run_id / "job.sbatch"
-            after = None if self.parallel or before is None else f"<job of {before.run_id}>"
-            found.append(PlannedFile(path, self._script(spec).render(), submit_command(path, after=after)))
-            before = spec
+            command = submit_command(path, after=None if self.parallel else before, passed=checks.get(spec.interconnect))
+            found.append(PlannedFile(path, self._script(spec).render(), command))
+            before = f"<job of {spec.run_id}>"
         return found
 
     def try_out(self) -> dict[str, str]:
@@ -82,16 +94,42 @@ class Submission:
         left, skipped = self._left(active)
         submitted: dict[str, int] = {}
         last = max(active.values(), default=None)
+        checks: dict[str, tuple[int, Path]] = {}
+        for name, folder, script in self._checks(left):
+            own = RunDirectory(folder)
+            prepare_folder(own)
+            ticket = submit(write_script(script, own), own, after=last)
+            submitted[f"fabric of {name}"] = last = ticket.job_id
+            checks[name] = ticket.job_id, folder
         for spec in left:
             run_dir = RunDirectory(self.folder / spec.run_id)
             prepare_folder(run_dir)
             put_failed_attempt_aside(run_dir)
             if not run_dir.spec.exists():
                 write_atomically(run_dir.spec, spec.model_dump_json(indent=1) + "\n")
-            script = write_script(self._script(spec), run_dir)
-            ticket = submit(script, run_dir, after=None if self.parallel else last)
+            passed, folder_of_check = checks.get(spec.interconnect, (None, None))
+            ticket = submit(
+                write_script(self._script(spec), run_dir), run_dir,
+                after=None if self.parallel else last, passed=passed, fabric_check=folder_of_check,
+            )  # fmt: skip
             submitted[spec.run_id] = last = ticket.job_id
         return submitted, skipped
+
+    def _checks(self, left: list[RunSpec]) -> list[tuple[str, Path, JobScript]]:
+        """Interconnect, folder and job of each measurement that comes first.
+
+        Raises:
+            ConfigurationError: the check asks for no percentage, or of a line rate that is not stated.
+        """
+        if self.fabric_check is None:
+            return []
+        found = []
+        for name, spec in checked_interconnects(left).items():
+            expectation(self.fabric_check, self.site.fit(load_interconnect(name)))
+            folder = new_folder(self.folder, name)
+            sizes = SETTINGS.smallest_bytes, SETTINGS.largest_bytes
+            found.append((name, folder, fabric_script(spec, self.fabric_check, sizes, folder, self.site, self.site_file)))
+        return found
 
     def _script(self, spec: RunSpec) -> JobScript:
         return run_script(spec, self.folder / spec.run_id, self.site, self.site_file)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from launch.experiment import FabricCheck
 from launch.runner import Placement, execute, prepare_folder
 from launch.show import Display
 from results.record import RunRecord
@@ -17,13 +18,16 @@ from results.yaml_file import ConfigurationError
 DONE = ("finished", "target-missed")
 
 
-def sweep(specs: list[RunSpec], folder: Path, placement: Placement, display: Display) -> dict[str, str]:
+def sweep(
+    specs: list[RunSpec], folder: Path, placement: Placement, display: Display, check: FabricCheck | None = None
+) -> dict[str, str]:
     """Status of every run after this sweep, by run id. A run that was killed by the user ends the sweep.
 
-    A second sweep on the same folder waits for the first, and then finds nothing left to do.
+    A second sweep on the same folder waits for the first, and then finds nothing left to do. With a `check` the fabric is
+    measured before the first run.
 
     Raises:
-        ConfigurationError: the folder cannot be written, or a run cannot be started.
+        ConfigurationError: the folder cannot be written, a run cannot be started, or the fabric is below what is expected.
     """
     prepare_folder(RunDirectory(folder / specs[0].run_id))
     lock = FileLock(folder / ".sweep.lock")
@@ -33,13 +37,19 @@ def sweep(specs: list[RunSpec], folder: Path, placement: Placement, display: Dis
         display.say(f"another sweep works on {folder}; waiting for it")
         lock.acquire()
     with lock:
-        return _sweep(specs, folder, placement, display)
+        return _sweep(specs, folder, placement, display, check)
 
 
-def _sweep(specs: list[RunSpec], folder: Path, placement: Placement, display: Display) -> dict[str, str]:
+def _sweep(
+    specs: list[RunSpec], folder: Path, placement: Placement, display: Display, check: FabricCheck | None
+) -> dict[str, str]:
     outcomes = {spec.run_id: read_status(folder / spec.run_id) for spec in specs}
     left = [spec for spec in specs if outcomes[spec.run_id] not in DONE]
     display.say(f"{len(specs)} runs, {len(left)} left to do{_estimate(left, specs, folder)}; records go to {folder}")
+    if check is not None:
+        from launch.fabric_check import check_fabrics
+
+        check_fabrics(check, left, folder, placement, display)
     for number, spec in enumerate(left, start=1):
         display.begin(spec, note=f" ({number} of {len(left)})")
         try:

@@ -8,9 +8,12 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+if TYPE_CHECKING:
+    from launch.emulation.plan import ClusterPlan
 
 F = TypeVar("F", bound=Callable[..., Any])
 STATE_VARIABLE = "TRAINSCALE_CLUSTER_STATE"
@@ -50,21 +53,54 @@ def command() -> None:
     """
 
 
+def _shape(function: F) -> F:
+    for option in (
+        click.option(
+            "--cpus-per-node", type=click.IntRange(1), default=4, show_default=True, help="What Slurm believes a node to have."
+        ),
+        click.option("--rate", default="200mbit", show_default=True, help="Rate of each rail in each direction, or `unshaped`."),
+        click.option("--rails", type=click.IntRange(1, 8), default=2, show_default=True, help="Shaped networks: ib0, ib1, …"),
+        click.option("--nodes", type=click.IntRange(1, 99), default=8, show_default=True),
+    ):
+        function = option(function)
+    return function
+
+
+def _plan(**shape: Any) -> ClusterPlan:
+    from launch.emulation.plan import ClusterPlan
+
+    return ClusterPlan(memory_mb=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20, **shape)
+
+
+def _tell(line: str) -> None:
+    click.echo(line, err=True)
+
+
 @command.command()
-@click.option("--nodes", type=click.IntRange(1, 99), default=8, show_default=True)
-@click.option("--rails", type=click.IntRange(1, 8), default=2, show_default=True, help="Shaped networks: ib0, ib1, …")
-@click.option("--rate", default="200mbit", show_default=True, help="Rate of each rail in each direction, or `unshaped`.")
-@click.option("--cpus-per-node", type=click.IntRange(1), default=4, show_default=True, help="What Slurm believes a node to have.")
+@_shape
 @_state
 @_one_line
-def up(nodes: int, rails: int, rate: str, cpus_per_node: int, state: Path) -> None:
+def up(state: Path, **shape: Any) -> None:
     """Bring the cluster up; returns when Slurm shows all nodes as idle."""
-    from launch.emulation.cluster import Cluster, ClusterPlan
+    from launch.emulation.cluster import Cluster
 
-    memory_mb = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2**20
-    plan = ClusterPlan(nodes=nodes, rails=rails, rate=rate, cpus_per_node=cpus_per_node, memory_mb=memory_mb)
-    Cluster(state).up(plan, say=lambda line: click.echo(line, err=True))
-    click.echo(f"{nodes} nodes are idle. Try: trainscale cluster exec --state {state} head -- sinfo")
+    plan = _plan(**shape)
+    Cluster(state).up(plan, say=_tell)
+    click.echo(f"{plan.nodes} nodes are idle. Try: trainscale cluster exec --state {state} head -- sinfo")
+
+
+@command.command(name="run", context_settings={"ignore_unknown_options": True})
+@_shape
+@click.argument("tokens", metavar="-- COMMAND…", nargs=-1, type=click.UNPROCESSED, required=True)
+@_one_line
+def run(tokens: tuple[str, ...], **shape: Any) -> None:
+    """Bring a cluster up, run a command on its login node, and take it down whatever happens; its exit status is this command's.
+
+    The cluster ends with this command, however that ends, and leaves nothing but what the command wrote.
+    """
+    from launch.emulation.cluster import run_once
+
+    sys.exit(run_once(_plan(**shape), tokens, say=_tell))
 
 
 @command.command(name="exec", context_settings={"ignore_unknown_options": True})

@@ -27,6 +27,9 @@ from launch.commands.options import make_placement, placement_options
 @click.option(
     "--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True, help="The result goes to RUNS/fabric."
 )
+@click.option(
+    "--folder", type=click.Path(path_type=Path), help="Folder of this one result; default: one of its own under RUNS/fabric."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON, and nothing else.")
 @click.option("--dry-run", is_flag=True, help="Print the exact command, and start nothing.")
 def command(
@@ -42,6 +45,7 @@ def command(
     expect: str | None,
     line_rate: str | None,
     runs: Path,
+    folder: Path | None,
     as_json: bool,
     dry_run: bool,
 ) -> None:
@@ -66,7 +70,7 @@ def command(
     expected = fabric.expectation(expect, line_rate, asked)
     if expected is not None and fabric.node_count(placement) < 2:
         raise ConfigurationError("--expect compares with the line rate between nodes; name at least two hosts with --host")
-    folder = fabric.new_folder(runs, interconnect)
+    folder = folder.absolute() if folder else fabric.new_folder(runs, interconnect)
     if dry_run:
         from launch.launchers import get_launcher
 

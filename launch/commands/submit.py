@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 @click.option("--runs", type=click.Path(path_type=Path), help="Folder of run directories; default: runs/<experiment's name>.")
 @site_option
 @click.option("--parallel", is_flag=True, help="Let runs go side by side; by default each waits for the one before it.")
+@click.option("--wait", is_flag=True, help="Wait until every run is over, and tell what becomes of each.")
+@click.option("--report", "with_report", is_flag=True, help="With --wait: end with the report, and write report.html.")
 @click.option("--dry-run", is_flag=True, help="Print every file and command, and write and submit nothing.")
 @click.option("--test-only", is_flag=True, help="Ask Slurm whether, when and where each job would start; nothing is queued.")
 @click.option("--json", "as_json", is_flag=True)
@@ -28,6 +31,8 @@ def command(
     runs: Path | None,
     site_file: Path | None,
     parallel: bool,
+    wait: bool,
+    with_report: bool,
     dry_run: bool,
     test_only: bool,
     as_json: bool,
@@ -37,7 +42,10 @@ def command(
     from launch.experiment import load_experiment, plan
     from launch.site import load_site
     from launch.slurm_submit import Submission
+    from results.yaml_file import ConfigurationError
 
+    if with_report and not wait:
+        raise ConfigurationError("--report needs --wait: the runs are not there yet when their jobs have been submitted")
     experiment = load_experiment(experiment_file)
     folder = (runs or Path("runs") / experiment.name).absolute()
     submission = Submission(
@@ -46,6 +54,7 @@ def command(
         site=load_site(site_file),
         site_file=site_file.absolute() if site_file else None,
         parallel=parallel,
+        fabric_check=experiment.fabric_check,
     )
     if dry_run:
         _show_files(submission, as_json=as_json)
@@ -57,12 +66,29 @@ def command(
         submitted, skipped = submission.submit()
         if as_json:
             click.echo(json.dumps({"submitted": submitted, "skipped": skipped}, indent=1))
-            return
-        for run_id, why in skipped.items():
-            click.echo(f"{run_id}: {why}")
-        for run_id, job_id in submitted.items():
-            click.echo(f"{run_id}: job {job_id}")
-        click.echo(f"{len(submitted)} jobs submitted; see: trainscale status {shlex.quote(str(folder))}")
+        else:
+            _say(submitted, skipped, folder)
+        if wait:
+            _wait(submission, quiet=as_json, with_report=with_report)
+
+
+def _say(submitted: dict[str, int], skipped: dict[str, str], folder: Path) -> None:
+    for run_id, why in skipped.items():
+        click.echo(f"{run_id}: {why}")
+    for run_id, job_id in submitted.items():
+        click.echo(f"{run_id}: job {job_id}")
+    click.echo(f"{len(submitted)} jobs submitted; see: trainscale status {shlex.quote(str(folder))}")
+
+
+def _wait(submission: Submission, *, quiet: bool, with_report: bool) -> None:
+    from launch.commands.sweep import exit_status, show_report
+    from launch.show import make_display
+    from launch.slurm_watch import watch
+
+    outcomes = watch([submission.folder / spec.run_id for spec in submission.specs], make_display(quiet=quiet))
+    if with_report:
+        show_report(submission.folder)
+    sys.exit(exit_status(outcomes.values()))
 
 
 def _show_files(submission: Submission, *, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -47,18 +48,23 @@ def command(
         click.echo(f"[{', '.join(texts)}]" if as_json else "\n\n".join(texts))
         return
     ensure_embedded(specs)
-    outcomes = sweep(specs, folder, placement, make_display(quiet=as_json))
+    outcomes = sweep(specs, folder, placement, make_display(quiet=as_json), experiment.fabric_check)
     if as_json:
         click.echo(json.dumps(outcomes, indent=1))
     if with_report:
-        _report(folder)
-    if "interrupted" in outcomes.values():
-        sys.exit(5)
-    if any(status != "finished" for status in outcomes.values()):
-        sys.exit(4)
+        show_report(folder)
+    sys.exit(exit_status(outcomes.values()))
 
 
-def _report(folder: Path) -> None:
+def exit_status(statuses: Collection[str]) -> int:
+    """5 when a run was interrupted, 4 when one did not finish otherwise."""
+    if "interrupted" in statuses:
+        return 5
+    return 4 if any(status != "finished" for status in statuses) else 0
+
+
+def show_report(folder: Path) -> None:
+    """Print the report of a folder of runs, and write it as `report.html` beside them."""
     from launch.commands.report import command as report
 
     click.echo()

@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import signal
 import subprocess
+import sys
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -237,6 +240,36 @@ class Cluster:
     def _need_root(self) -> None:
         if os.geteuid() != 0:
             requirements.check()
+
+
+def run_once(plan: ClusterPlan, command: Sequence[str], *, say: Callable[[str], None] = lambda _: None) -> int:
+    """Run a command on the login node of a cluster that is there for it alone; returns its exit status.
+
+    Raises:
+        ConfigurationError, EmulationError: as `Cluster.up`.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainscale-cluster-") as folder, _sigterm_raises():
+        cluster = Cluster(Path(folder) / "state")
+        cluster.up(plan, stay=False, say=say)
+        try:
+            return subprocess.run(cluster.command(HEAD, command), env=cluster.environment).returncode
+        finally:
+            cluster.down()
+            say("the cluster is down")
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """SIGTERM unwinds as Ctrl-C does, so that what has to be taken down is."""
+
+    def leave(number: int, _: object) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 __all__ = ["Cluster", "ClusterPlan", "EmulationError", "NodeStatus"]

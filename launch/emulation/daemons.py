@@ -16,9 +16,6 @@ from launch.emulation.plan import HEAD, StateFolder
 MPI_DEFAULTS = {
     # More ranks than processors: a rank that waits must let others run. Open MPI cannot see that all nodes are one machine.
     "OMPI_MCA_mpi_yield_when_idle": "1",
-    # With the default (put), the go-ahead for one direction waits behind the bulk of the other on the same connection, and
-    # an exchange of two nodes takes twice as long.
-    "OMPI_MCA_btl_tcp_flags": "send",
     # Open MPI's own choice of allreduce reached half of the line rate on one rail; the ring reaches 95%.
     "OMPI_MCA_coll_tuned_use_dynamic_rules": "1",
     "OMPI_MCA_coll_tuned_allreduce_algorithm": "ring",

@@ -273,6 +273,35 @@ def run_row(run: RunContent) -> list[str]:
 RUN_HEADERS = ["run", "status", "nodes", "ranks", "interconnect", "minutes", "epochs", "images/s", "rails", "seed", "note"]
 
 
+def rail_bytes_table(report: Report) -> Table:
+    """What each device carried in a run, as a mean over the runs of one shape between nodes."""
+    groups: dict[tuple[str, int], list[RunContent]] = {}
+    for run in report.runs:
+        if run.nodes > 1 and run.rail_bytes:
+            groups.setdefault((run.interconnect, run.nodes), []).append(run)
+    carried = {key: _mean_bytes(runs) for key, runs in groups.items()}
+    least = max((max(sizes.values()) for sizes in carried.values()), default=0) / 1000
+    devices = sorted({name for sizes in carried.values() for name, size in sizes.items() if size > least})
+    rows = [
+        [
+            interconnect, str(nodes), str(len(runs)),
+            *(_gigabytes(carried[interconnect, nodes].get(device)) for device in devices),
+            ", ".join(dict.fromkeys(run.rails for run in runs)),
+        ]
+        for (interconnect, nodes), runs in groups.items()
+    ]  # fmt: skip
+    return Table(["interconnect", "nodes", "runs", *devices, "verdict"], rows, left=1)
+
+
+def _mean_bytes(runs: list[RunContent]) -> dict[str, float]:
+    devices = dict.fromkeys(device for run in runs for device in run.rail_bytes)
+    return {device: sum(run.rail_bytes.get(device, 0) for run in runs) / len(runs) for device in devices}
+
+
+def _gigabytes(size_bytes: float | None) -> str:
+    return NONE if size_bytes is None else f"{size_bytes / 1e9:,.2f} GB"
+
+
 def rails_by_run(run: RunContent) -> str:
     """Bytes by device."""
     return ", ".join(f"{device} {number / 1e9:,.2f} GB" for device, number in run.rail_bytes.items())

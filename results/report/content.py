@@ -240,6 +240,7 @@ def workload_title(workload: str) -> str:
     return WORKLOAD_TITLES.get(workload, workload)
 
 
+BYTES_TITLE = "Bytes by rail in the timed part of a run: sent and received, over all nodes"
 FOOTNOTES = [
     "Minutes: time to train by MLPerf's rules, from run_start to the evaluation that reached the target; the olympic mean "
     "(without the fastest and the slowest run) of three runs or more, the plain mean (marked p) of fewer.",

@@ -8,7 +8,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from results.report import cells
-from results.report.content import FOOTNOTES, Report
+from results.report.content import BYTES_TITLE, FOOTNOTES, Report
 from results.report.figures import Figure, all_figures
 from results.report.setups import setups
 
@@ -86,6 +86,7 @@ def _render(report: Report, figures: _Figures, detail: Detail) -> str:
         commands=commands,
         cells=cells,
         footnotes=FOOTNOTES,
+        bytes_title=BYTES_TITLE,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tabulate import tabulate
 
 from results.report import cells
-from results.report.content import FOOTNOTES, CurveContent, Report
+from results.report.content import BYTES_TITLE, FOOTNOTES, CurveContent, Report
 
 LONGEST_LIST = 50
 
@@ -18,6 +18,9 @@ def render(report: Report) -> str:
         parts += _curve(curve)
     for rails in report.rails:
         parts += [f"## {_escape(rails.title)}: speedups side by side", _table(cells.rail_table(rails))]
+    evidence = cells.rail_bytes_table(report)
+    if evidence.rows:
+        parts += [f"## {BYTES_TITLE}", _table(evidence)]
     if report.fabrics:
         parts += ["## Fabric, measured by allreduce over the path of training", _table(cells.fabric_table(report))]
     for content in report.scale_up:

@@ -7,7 +7,7 @@ import textwrap
 from itertools import zip_longest
 
 from results.report import cells
-from results.report.content import FOOTNOTES, CurveContent, Report
+from results.report.content import BYTES_TITLE, FOOTNOTES, CurveContent, Report
 
 WIDTH = 100
 LONGEST_LIST = 20
@@ -71,6 +71,11 @@ def render(report: Report, *, color: bool = False, width: int = WIDTH) -> str:
         page.text()
         page.text(f"{rails.title}: speedups side by side", "bold")
         page.table(cells.rail_table(rails))
+    evidence = cells.rail_bytes_table(report)
+    if evidence.rows:
+        page.text()
+        page.text(BYTES_TITLE, "bold")
+        page.table(evidence)
     if report.fabrics:
         page.text()
         page.text("Fabric, measured by allreduce over the path of training", "bold")

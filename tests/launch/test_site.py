@@ -35,7 +35,9 @@ def test_an_interconnect_takes_the_sites_first_rails_at_every_layer() -> None:
     assert {one["NCCL_SOCKET_IFNAME"], two["NCCL_SOCKET_IFNAME"]} == {"=eno1"}
     ethernet = site.fit(load_interconnect("ethernet")).environment()
     assert ethernet["OMPI_MCA_btl_tcp_if_include"] == ethernet["UCX_NET_DEVICES"] == "eno1"
+    assert ethernet["OMPI_MCA_btl_tcp_flags"] == "send"  # two nodes exchange in both directions at once
     assert site.fit(load_interconnect("loopback")).devices == []
+    assert "OMPI_MCA_btl_tcp_flags" not in load_interconnect("loopback").environment()
 
 
 def test_more_rails_than_the_site_has() -> None:

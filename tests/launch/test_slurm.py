@@ -159,6 +159,41 @@ def test_each_run_waits_for_the_one_before_and_is_submitted_once(experiment: Pat
     assert (tmp_path / "calls").read_text().splitlines()[-1].startswith("--parsable --dependency=afterany:102 ")
 
 
+def test_the_fabric_comes_first_where_it_is_asked_for(experiment: Path, tmp_path: Path, programs: Path) -> None:
+    experiment.write_text(EXPERIMENT + "fabric_check: {expect: 85%, line_rate: 10gbit}\n")
+    runs = tmp_path / "runs"
+    program(programs, "sbatch", f'echo "$@" >> {tmp_path}/calls\necho $((100 + $(wc -l < {tmp_path}/calls)))')
+    program(programs, "squeue", "true")
+    files = json.loads(trainscale("submit", experiment, "--runs", runs, "--dry-run", "--json").stdout)
+    assert len(files) == 5
+    assert "fabric --interconnect ethernet --launcher srun --expect 85% --line-rate 10gbit" in files[0]["text"]
+    assert "#SBATCH --nodes=2" in files[0]["text"]
+    assert "--dependency=afterok:<job of fabric ethernet>" in files[1]["command"]
+    done = trainscale("submit", experiment, "--runs", runs)
+    assert done.returncode == 0, done.stderr
+    first, second, third, *_ = (tmp_path / "calls").read_text().splitlines()
+    assert first.startswith(f"--parsable {runs}/fabric/ethernet-")
+    assert second == f"--parsable --dependency=afterok:101 --kill-on-invalid-dep=yes {runs}/{run_ids()[0]}/job.sbatch"
+    assert third.startswith("--parsable --dependency=afterok:101,afterany:102 --kill-on-invalid-dep=yes ")
+
+
+@pytest.mark.parametrize(
+    ("check", "words"),
+    [
+        ("85", "fabric_check"),
+        ('"85"', "fabric_check 85: write a percentage of the line rate, for example 90%"),
+        ("85%", "ethernet states no line rate; add fabric_check.line_rate, for example 100gbit"),
+        ("{expekt: 85%}", "fabric_check.expekt"),
+    ],
+)
+def test_a_wrong_fabric_check_is_one_line(experiment: Path, tmp_path: Path, check: str, words: str) -> None:
+    experiment.write_text(EXPERIMENT + f"fabric_check: {check}\n")
+    done = trainscale("submit", experiment, "--runs", tmp_path / "runs", "--dry-run")
+    assert done.returncode == 2
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_side_by_side_when_asked(experiment: Path, tmp_path: Path, programs: Path) -> None:
     program(programs, "sbatch", f'echo "$@" >> {tmp_path}/calls; echo 5')
     assert trainscale("submit", experiment, "--runs", tmp_path / "runs", "--parallel").returncode == 0

@@ -43,7 +43,9 @@ def trainscale(cluster: Cluster, *arguments: str | Path) -> str:
     return done.stdout
 
 
-def experiment(folder: Path, data: Path, *, nodes: list[int], epochs: int = 2, target: float = 0.01, rails: int = 1) -> Path:
+def experiment(
+    folder: Path, data: Path, *, nodes: list[int], epochs: int = 2, target: float = 0.01, rails: int = 1, **keys: str
+) -> Path:
     path = folder / "experiment.yaml"
     settings = {
         "image_size": 32, "local_batch_size": 16, "max_epochs": epochs, "evaluation.local_batch_size": 31, "precision": "fp32",
@@ -52,7 +54,7 @@ def experiment(folder: Path, data: Path, *, nodes: list[int], epochs: int = 2, t
     document = {
         "name": "small", "system": "emulated cluster", "nodes": nodes, "ranks_per_node": 1,
         "interconnects": [f"emulated-{rails}"], "repeats": 1,
-        "workloads": [{"name": "resnet50", "preset": "digits", "data_dir": str(data), "settings": settings}],
+        "workloads": [{"name": "resnet50", "preset": "digits", "data_dir": str(data), "settings": settings}], **keys,
     }  # fmt: skip
     path.write_text(json.dumps(document))  # JSON is YAML
     return path
@@ -105,7 +107,11 @@ def test_an_experiment_through_slurm(cluster: Cluster, few_digits_dir: Path, tmp
     assert "2 jobs submitted" in trainscale(cluster, "submit", path, "--runs", runs, "--site", SITE)
     assert "0 jobs submitted" in trainscale(cluster, "submit", path, "--runs", runs, "--site", SITE)
     assert {row["status"] for row in rows(cluster, runs)} <= {"queued", "starting", "running", "planned", "finished"}
-    until(lambda: not queue(cluster))
+    waited = trainscale(cluster, "submit", path, "--runs", runs, "--site", SITE, "--wait", "--report")
+    assert not queue(cluster)
+    assert "resnet50-digits-n2x1-emulated-1-r1: target reached in" in waited
+    assert "EMULATED" in waited
+    assert "Bytes by rail" in waited
     records = [record_of(runs / str(row["run"])) for row in rows(cluster, runs)]
     assert [record.status for record in records] == ["finished", "finished"]
     assert all(record.spec.emulated_nodes for record in records)
@@ -230,6 +236,42 @@ def test_an_experiment_within_one_job(cluster: Cluster, few_digits_dir: Path, tm
     two = record_of(runs / "resnet50-digits-n2x1-emulated-2-r1")
     assert two.rails.verdict == "as-asked", two.rails.reason
     assert two.command[0] == "srun"
+
+
+def test_a_fabric_below_its_class_stops_a_submission(cluster: Cluster, few_digits_dir: Path, tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    path = experiment(tmp_path, few_digits_dir, nodes=[1, 2], fabric_check="80%")
+    cluster.set_rate("100mbit", rails=["ib0"])  # and emulated-1 states 200 Mbit/s
+    try:
+        submitted = json.loads(trainscale(cluster, "submit", path, "--runs", runs, "--site", SITE, "--json"))["submitted"]
+        assert len(submitted) == 3
+        until(lambda: not queue(cluster))
+    finally:
+        cluster.set_rate("200mbit", rails=["ib0"])
+    for row in rows(cluster, runs):
+        assert row["status"] == "planned"
+        assert "the fabric check of emulated-1 failed: busbw" in str(row["detail"])
+        assert "80% was expected" in str(row["detail"])
+    assert not list(runs.rglob("events.jsonl"))
+
+
+def test_a_sweep_checks_the_fabric_and_refuses_or_goes_on(cluster: Cluster, few_digits_dir: Path, tmp_path: Path) -> None:
+    runs, hosts = tmp_path / "runs", ["--host", "node01:1", "--host", "node02:1"]
+    path = experiment(tmp_path, few_digits_dir, nodes=[2], fabric_check="60%")  # other work on the cores costs some
+    words = ["sweep", path, "--runs", runs, *hosts]
+    cluster.set_rate("100mbit", rails=["ib0"])
+    try:
+        done = on_head(cluster, sys.executable, "-m", "launch.cli", *words)
+    finally:
+        cluster.set_rate("200mbit", rails=["ib0"])
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1
+    assert "the fabric check of emulated-1 failed: busbw" in done.stderr
+    assert "no run was started" in done.stderr
+    assert not list(runs.rglob("events.jsonl"))
+    assert "60% was expected" in trainscale(cluster, *words, "--report")
+    assert record_of(runs / "resnet50-digits-n2x1-emulated-1-r1").status == "finished"
+    assert len(list(runs.glob("fabric/emulated-1-*/fabric.json"))) == 2  # both stay, as evidence
 
 
 def test_a_cut_rail_ends_the_run_within_two_minutes(cluster: Cluster, a_long_run: Path) -> None:

@@ -65,6 +65,16 @@ def test_terminal_fits_100_columns_and_cuts_nothing(two_rails: Report) -> None:
     assert max(len(line) for line in terminal.render(report_of(DATA)).splitlines()) <= 100
 
 
+def test_the_bytes_of_every_rail_stand_in_the_report(two_rails: Report) -> None:
+    lines = [" ".join(line.split()) for line in terminal.render(two_rails).splitlines()]
+    assert "interconnect nodes runs mlx5_0:1 mlx5_1:1 verdict" in lines
+    # Each record has 10^12 bytes in each direction on its rails, and 10^6 on the second where one was asked for.
+    assert "edr-2 8 6 2,000.00 GB 2,000.00 GB as-asked" in lines
+    assert "edr-1 2 6 2,000.00 GB 0.00 GB as-asked, rails-differ" in lines
+    assert "| edr-2 | 8 | 6 | 2,000.00 GB |" in " ".join(markdown.render(two_rails).split())
+    assert not any(line.startswith("edr-1 1 5 2,000") for line in lines)  # one node: nothing had to leave it
+
+
 def test_the_base_case_stands_in_minutes_and_images_per_second(two_rails: Report) -> None:
     assert "Base case: 1 node, 4 ranks: 150.90 min, 5,106 images/s." in terminal.render(two_rails)
 

@@ -1,5 +1,6 @@
 """The emulated cluster for real: needs root and Slurm, and skips with the reason without."""
 
+import contextlib
 import hashlib
 import json
 import shutil
@@ -247,6 +248,42 @@ def test_the_command_goes_up_and_down_again(tmp_path: Path, new_cluster: object)
         assert (down.returncode, down.stdout) == (0, "the cluster is down\n")
         assert processes_of(cluster) == []
     assert "no cluster" not in trainscale("cluster", "down", *state).stderr
+
+
+def test_a_cluster_for_one_command_ends_with_it(tmp_path: Path, new_cluster: object) -> None:
+    seen = tmp_path / "seen"
+    words = ["cluster", "run", "--nodes", "2", "--rails", "1", "--rate", "100mbit", "--", "sh", "-c"]
+    done = trainscale(*words, f"srun -N2 hostname | sort > {seen}; exit 7")
+    assert done.returncode == 7, done.stderr
+    assert seen.read_text().split() == ["node01", "node02"]
+    assert done.stderr.splitlines()[-1] == "the cluster is down"
+    assert nodes_of_any_run_once() == []
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
+def test_a_cluster_for_one_command_ends_however_that_ends(tmp_path: Path, new_cluster: object, end: signal.Signals) -> None:
+    seen = tmp_path / "seen"
+    words = ["cluster", "run", "--nodes", "1", "--rails", "1", "--", "sh", "-c", f"touch {seen}; sleep 1000"]
+    process = subprocess.Popen([PYTHON, "-m", "launch.cli", *words], stderr=subprocess.DEVNULL, start_new_session=True)
+    try:
+        until(seen.exists)
+        process.send_signal(end)
+        process.wait(timeout=60)
+        until(lambda: nodes_of_any_run_once() == [], timeout_s=20)
+        assert process.returncode != 0
+    finally:
+        process.kill()
+
+
+def nodes_of_any_run_once() -> list[str]:
+    """Command lines of the nodes of clusters that `trainscale cluster run` brought up."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            words = entry.read_bytes().replace(b"\0", b" ").decode()
+            if "trainscale-cluster-" in words and "launch.cli" not in words:
+                found.append(words)
+    return found
 
 
 def test_a_killed_command_leaves_nothing_running(tmp_path: Path, new_cluster: object) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from launch.emulation import configuration, init, inside_emulated_node, requirements
+from launch.emulation import configuration, init, inside_emulated_node, packages, requirements
 from launch.emulation.cluster import Cluster
 from launch.emulation.plan import ClusterPlan, StateFolder
 from results.yaml_file import ConfigurationError
@@ -66,12 +66,31 @@ def test_without_root_there_is_one_clear_line(monkeypatch: pytest.MonkeyPatch, t
 
 def test_missing_packages_are_named_with_their_command(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr(requirements, "search_path", lambda: "/nonexistent")
+    monkeypatch.setattr(packages, "search_path", lambda: "/nonexistent")
     why = requirements.missing()
     assert why is not None
     assert "\n" not in why
-    packages = why.split("apt-get install --no-install-recommends ")[1].split()
-    assert {"slurm-wlm", "munge", "iproute2", "openssh-server"} <= set(packages)
+    named = why.split("apt-get install --no-install-recommends ")[1].split()
+    assert {"slurm-wlm", "munge", "iproute2", "openssh-server"} <= set(named)
+
+
+def test_missing_packages_are_installed_by_apt_get_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+    for name, text in (("apt-get", f'echo "$@ RUNLEVEL=$RUNLEVEL" >> {calls}'), ("dpkg-query", "printf 'x not-installed'")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr(packages, "missing_packages", lambda: ["munge"])
+    assert packages.main(["chromium"]) == 0
+    assert calls.read_text().splitlines() == [
+        "update --quiet RUNLEVEL=1",
+        "install --yes --quiet --no-install-recommends munge chromium RUNLEVEL=1",
+    ]
+    calls.unlink()
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    assert packages.main(["chromium"]) == 0
+    assert not calls.exists()
 
 
 def test_a_folder_with_other_files_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
