@@ -137,8 +137,8 @@ class CocoEvaluator:
 
     def over_ranks(self, own: PackedDetections, kinds: Sequence[Kind], communicator: Communicator) -> dict[Kind, np.ndarray]:
         """The same numbers over the detections of all ranks, on every rank; collective."""
-        packed = join(communicator.gather_objects(own))
-        numbers = {kind: self.evaluate(packed, kind) for kind in kinds} if communicator.rank == 0 else {}
+        parts = communicator.gather_objects_to_first(own)
+        numbers = {kind: self.evaluate(join(parts), kind) for kind in kinds} if communicator.rank == 0 else {}
         return communicator.gather_objects(numbers)[0]
 
 

@@ -86,6 +86,10 @@ class Communicator(ABC):
         """Picklable values of all ranks in rank order, on every rank; for small ones (facts, statistics)."""
 
     @abstractmethod
+    def gather_objects_to_first(self, value: T) -> list[T]:
+        """The same on rank 0 alone, and an empty list elsewhere; for large ones: no other rank holds more than its own."""
+
+    @abstractmethod
     def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         """Sum over this rank's group of neighbours (`CommunicationSettings.batch_norm_ranks` of them); only they need call it.
 
@@ -143,6 +147,9 @@ class SingleProcess(Communicator):
         return tensor
 
     def gather_objects(self, value: Any) -> list[Any]:
+        return [value]
+
+    def gather_objects_to_first(self, value: Any) -> list[Any]:
         return [value]
 
     def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:

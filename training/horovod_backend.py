@@ -84,6 +84,14 @@ class HorovodCommunicator(Communicator):
             # Named, since Horovod's own name for it holds the type, which may differ between ranks.
             return list(self.hvd.allgather_object(value, name="objects"))
 
+    def gather_objects_to_first(self, value: Any) -> list[Any]:
+        if not self.hvd.mpi_enabled():  # Gloo knows no sending from rank to rank in Horovod
+            gathered = self.gather_objects(value)
+            return gathered if self.rank == 0 else []
+        from training.mpi_gather import gather_to_first
+
+        return gather_to_first(value)
+
     def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         if self._alone:
             return tensor

@@ -60,6 +60,17 @@ class TorchCommunicator(Communicator):
         dist.all_gather_object(gathered, value)
         return gathered
 
+    def gather_objects_to_first(self, value: Any) -> list[Any]:
+        if self.rank != 0:
+            dist.send_object_list([value], dst=0)
+            return []
+        gathered: list[Any] = [value]
+        for rank in range(1, self.size):
+            received: list[Any] = [None]
+            dist.recv_object_list(received, src=rank)
+            gathered += received
+        return gathered
+
     def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         if self._group is None:
             return tensor

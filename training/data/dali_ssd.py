@@ -51,7 +51,8 @@ def _training_pipeline(
 
 @pipeline_def
 def _evaluation_pipeline(index: CocoIndex, names: list[str], settings: Settings, on_gpu: bool) -> Any:
-    encoded, *_ = read_coco(index, names)
+    # Else the next evaluation would begin beyond the images that filled the last batch of this one.
+    encoded, *_ = read_coco(index, names, pad_last_batch=True)
     images = fn.decoders.image(encoded, device=decoder_device(on_gpu), output_type=types.RGB)
     return normalised(_square(images, settings), settings)
 
