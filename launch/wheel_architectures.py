@@ -10,7 +10,7 @@ import re
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +20,7 @@ import click
 from launch import fatbin
 from results.yaml_file import ConfigurationError
 
-WITH_KERNELS = re.compile(r"(torch|torchvision|nvidia-(dali|nccl|cudnn|cublas|nvimgcodec)(-cuda\d+|-cu\d+)?)$")
+WITH_KERNELS = re.compile(r"(torch|torchvision|nvidia-(dali|nccl|cudnn|cublas|nvimgcodec|nvjpeg)(-cuda\d+|-cu\d+)?)$")
 """Packages whose kernels training runs."""
 PIN = re.compile(r"([A-Za-z0-9._-]+)==([^\s;]+)")
 
@@ -71,7 +71,7 @@ def held(folder: Path, wanted: dict[str, str]) -> Iterator[Held]:
             there = distribution.version if distribution else "nothing"
             asked = wanted.get(name, "it")
             raise ConfigurationError(f"{folder} holds {there} of {name}, not {asked}; let pip fill a folder: --into DIR")
-        queue += [required for required in requirements_of(distribution) if required not in queue]
+        queue += [required for required in requirements_of(distribution, installed) if required not in queue]
         for path in sorted(distribution.files or []):
             other_python = ".cpython-" in path.name and not path.name.endswith(str(sysconfig.get_config_var("EXT_SUFFIX")))
             if re.search(r"\.so(\.\d+)*$", path.name) and not other_python:
@@ -80,13 +80,20 @@ def held(folder: Path, wanted: dict[str, str]) -> Iterator[Held]:
                     yield Held(package=name, version=distribution.version, library=path.name, architectures=found)
 
 
-def requirements_of(distribution: metadata.Distribution) -> list[str]:
-    """Packages with kernels that a package requires; CUDA 13's meta package `cuda-toolkit[cublas]` means nvidia-cublas."""
-    lines = [line for line in distribution.requires or [] if "extra ==" not in line]
-    names = [match[0].lower() for line in lines if (match := re.match(r"[A-Za-z0-9._-]+", line))]
-    if any(line.startswith("cuda-toolkit[") and "cublas" in line for line in lines):
-        names.append("nvidia-cublas")
-    return [name for name in names if WITH_KERNELS.match(name)]
+def requirements_of(distribution: metadata.Distribution, installed: Container[str]) -> list[str]:
+    """Packages with kernels that a package requires, and those that are there for an extra of it, such as nvJPEG for DALI.
+
+    CUDA 13's meta package `cuda-toolkit[cublas]` means nvidia-cublas.
+    """
+    found = []
+    for line in distribution.requires or []:
+        match = re.match(r"[A-Za-z0-9._-]+", line)
+        name = match[0].lower() if match else ""
+        if name == "cuda-toolkit" and "cublas" in line:
+            name = "nvidia-cublas"
+        if WITH_KERNELS.match(name) and ("extra ==" not in line or name in installed):
+            found.append(name)
+    return list(dict.fromkeys(found))
 
 
 def fill(folder: Path, wanted: dict[str, str]) -> None:
