@@ -18,8 +18,8 @@ CONTAINER = struct.Struct("<IHHQ")
 ENTRY = struct.Struct("<HHIQIIHHI")
 """Kind, version, bytes of this header, bytes of the payload, compressed bytes, options, minor and major version, architecture."""
 PTX, CUBIN = 1, 2
-SECTIONS = (".nv_fatbin", "__nv_relfatbin")
-"""Of linked and of relocatable device code."""
+SECTION = ".nv_fatbin"
+"""What is loaded when the library runs; relocatable code, in `__nv_relfatbin`, is only a linker's input."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def read(library: Path) -> Architectures:
 
 
 def _sections(data: mmap.mmap) -> Iterator[tuple[int, int]]:
-    """Place and size of the sections that hold fat binaries."""
+    """Place and size of the sections that hold the fat binaries."""
     (table,) = struct.unpack_from("<Q", data, 0x28)
     entry_size, count, names_index = struct.unpack_from("<HHH", data, 0x3A)
     headers = [struct.unpack_from("<IIQQQQ", data, table + index * entry_size) for index in range(count)]
@@ -76,7 +76,7 @@ def _sections(data: mmap.mmap) -> Iterator[tuple[int, int]]:
     names_begin = headers[names_index][4]
     for name_offset, _, _, _, begin, size in headers:
         end = data.find(b"\0", names_begin + name_offset)
-        if data[names_begin + name_offset : end].decode() in SECTIONS:
+        if data[names_begin + name_offset : end].decode() == SECTION:
             yield begin, size
 
 

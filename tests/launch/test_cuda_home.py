@@ -32,7 +32,7 @@ def toolkit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Toolkit:
 
     def make(release: str = "12.6", codes: str = "sm_60 sm_70 sm_80") -> Path:
         root = tmp_path / "toolkit"
-        put(root, "nvvm/bin/cicc", "include/crt/host_config.h", "include/nv/target", "include/cuda_runtime.h")
+        put(root, "nvvm/bin/cicc", "include/crt/host_config.h", "include/cccl/nv/target", "include/cuda_runtime.h")
         answer = f'case "$1" in --version) echo "release {release}, V{release}.1";; --list-gpu-code) echo {codes};; esac'
         put(root, "bin/nvcc", text=f"#!/bin/sh\n{answer}\n")
         (root / "bin" / "nvcc").chmod(0o755)

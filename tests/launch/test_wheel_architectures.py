@@ -32,7 +32,7 @@ def this_stack() -> Path:
     return matching[0]
 
 
-@pytest.mark.parametrize("pattern", ["torchvision/_C*.so", "nvidia/nccl/lib/libnccl.so.2", "nvidia/dali/libdali_operators.so"])
+@pytest.mark.parametrize("pattern", ["torchvision/_C*.so", "nvidia/nccl/lib/libnccl.so.2", "nvidia/dali/libdali_kernels.so"])
 def test_the_same_as_cuobjdump(pattern: str) -> None:
     libraries = sorted(PACKAGES.glob(pattern))
     if not libraries or not CUOBJDUMP.exists():
@@ -105,6 +105,23 @@ def test_the_pinned_stack_as_it_is_installed() -> None:
     done = CliRunner().invoke(main, [str(stack), "--need", "sm_70"])
     assert done.exit_code == (0 if stack.stem == "volta" else 1)
     assert f"torch=={pins(stack)['torch']}  libtorch_cuda.so: sm_" in done.output
+
+
+def test_the_page_says_what_the_libraries_say() -> None:
+    rows = re.findall(r"^\| (\S+) (\S+) \| (.+) \| ([\d ]+) \|$", (ROOT / "docs" / "stacks.md").read_text(), re.MULTILINE)
+    told = {
+        (package, version, library): {int(number) for number in numbers.split()}
+        for package, version, libraries, numbers in rows
+        for library in libraries.split(", ")
+    }
+    stack = pins(this_stack())
+    # A wheel that bundles another's library adds a hash to its name.
+    stem = re.compile(r"(-[0-9a-f]{8}|\.[0-9a-f]{8})?(\.cpython-.*)?\.so.*$")
+    found = {
+        (one.package, one.version, stem.sub("", one.library)): one.architectures.machine_code for one in held(PACKAGES, stack)
+    }
+    versions = {key[:2] for key in found}
+    assert {key: numbers for key, numbers in told.items() if key[:2] in versions} == found
 
 
 def test_another_version_than_the_pinned_one(tmp_path: Path) -> None:
