@@ -60,6 +60,7 @@ def test_the_toolkit_first_and_the_wheels_for_what_it_lacks(tmp_path: Path, tool
     home = cuda_home.assemble(tmp_path / "build", "12.6", packages)
     assert (home.release, home.compiler) == ("12.6", root / "bin" / "nvcc")
     assert home.targets() == {60, 70, 80}
+    assert not (tmp_path / "build" / "wheels").exists(), "pip was asked for what the toolkit has"
     assert (home.path / "include" / "cuda_runtime.h").resolve() == root / "include" / "cuda_runtime.h"
     assert (home.path / "lib64" / "libnccl.so").resolve() == packages / "nvidia" / "nccl" / "lib" / "libnccl.so.2"
     assert (home.path / "targets" / "x86_64-linux" / "lib" / "libcudart.so").exists()
