@@ -14,7 +14,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["training*", "launch*", "results*"]),
     package_data={
-        "launch": ["interconnects/*.yaml", "templates/*"],
+        "launch": ["*.yaml", "interconnects/*.yaml", "templates/*"],
         "results": ["published/*.yaml", "report/templates/*"],
         "training": ["*/presets/*.yaml", "data/*.json"],
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,22 @@ def settings(workload: str, preset: str, overrides: dict[str, Any], ranks: int =
     entry = {key: _get(published, key) for key in dict.fromkeys(key for entry in table.values() for key in entry)}
     found = _changed(published, overrides, source=f"override {', '.join(overrides)}")
     return found.model_copy(update={"by_global_batch_size": {**table, batch_size: entry}})
+
+
+def origin(workload: str, preset: str, global_batch_size: int) -> str:
+    """Whether the hyperparameters are the preset's own for a global batch size; empty where it has none of the kind.
+
+    Raises:
+        ConfigurationError: there is no such preset.
+    """
+    path = preset_path(workload, preset)
+    known = sorted(validate(load_mapping(path), Settings, source=path).by_global_batch_size)
+    if not known:
+        return ""
+    if global_batch_size in known:
+        return f"the preset's values for a global batch of {global_batch_size}"
+    closest = min(known, key=lambda size: abs(math.log(size / global_batch_size)))
+    return f"by the preset's rules: it has values for {', '.join(map(str, known))}; the nearest is {closest}"
 
 
 def _get(settings: Settings, key: str) -> Any:

@@ -10,6 +10,8 @@ import click
 COMMANDS = {
     "run": "one run, now",
     "sweep": "every run of an experiment; asked again, it does what is left",
+    "plan": "batches, rates, schedule, shards and memory on many ranks, without any of them",
+    "fit": "the largest local batch for 16 and 32 GB: an estimate, or by trial on a GPU",
     "submit": "every run of an experiment through sbatch, a job for each",
     "status": "what runs, what failed and why, what is left",
     "resume": "go on with a run that was interrupted",

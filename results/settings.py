@@ -177,13 +177,3 @@ class Settings(Document):
     def global_batch_size(self, ranks: int) -> int:
         """Samples per optimizer step over all ranks."""
         return self.local_batch_size * self.communication.backward_passes_per_step * ranks
-
-    def origin(self, global_batch_size: int) -> str:
-        """Whether the hyperparameters are the preset's own for this global batch size; empty where it has none of the kind."""
-        known = sorted(self.by_global_batch_size)
-        if not known:
-            return ""
-        if global_batch_size in known:
-            return f"the preset's values for a global batch of {global_batch_size}"
-        closest = min(known, key=lambda size: abs(math.log(size / global_batch_size)))
-        return f"by the preset's rules: it has values for {', '.join(map(str, known))}; the nearest is {closest}"

@@ -65,6 +65,9 @@ class DetectionWorkload(Workload):
     def build_model(self) -> nn.Module:
         return self.make_model(self.weights)
 
+    def random_model(self) -> nn.Module:
+        return self.make_model(None)
+
     def open_data(self) -> TrainSource:
         if self.settings.input.source == "synthetic":
             return self._synthetic()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -154,6 +155,14 @@ class Workload(ABC):
     @abstractmethod
     def mlperf_hyperparameters(self, steps_per_epoch: int) -> dict[str, Any]:
         """Keys and values that MLPerf asks for this benchmark between init_start and run_start."""
+
+    def random_model(self) -> nn.Module:
+        """The model with random weights even where training needs others: for measuring its memory."""
+        return self.build_model()
+
+    def worst_case(self, model: nn.Module) -> AbstractContextManager[Any]:
+        """Context in which `loss` of `dummy_batch` takes as much memory as training ever does."""
+        return nullcontext()
 
     def parameter_groups(self, model: nn.Module) -> list[dict[str, Any]]:
         """Parameters with weight decay, and those without: biases and normalisation (Goyal et al., arXiv 1706.02677, 5.3)."""

@@ -131,6 +131,7 @@ def _unused(runs: Path, stem: str) -> str:
 
 def describe(spec: Any, run_dir: Any, placement: Any, *, as_json: bool) -> str:
     """The exact command, environment and files of a run, for `--dry-run`."""
+    from launch.catalog import origin
     from launch.launchers import get_launcher
     from launch.runner import make_job
 
@@ -150,7 +151,7 @@ def describe(spec: Any, run_dir: Any, placement: Any, *, as_json: bool) -> str:
         f"files          {run_dir.spec.name}, {run_dir.command.name}, then {run_dir.record.name}, {run_dir.mlperf_log.name}",
         f"batch          {spec.settings.local_batch_size} local, {spec.global_batch_size} global",
         f"learning rate  {spec.peak_learning_rate:.6g} at its peak",
-        *(f"hyperparameters {origin}" for origin in [spec.settings.origin(spec.global_batch_size)] if origin),
+        *(f"hyperparameters {told}" for told in [origin(spec.workload, spec.preset, spec.global_batch_size)] if told),
         f"seed           {spec.seed}",
         "environment",
         *(f"  {shlex.quote(name)}={shlex.quote(value)}" for name, value in sorted(environment.items())),

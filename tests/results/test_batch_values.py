@@ -18,7 +18,7 @@ def ssd_record(nodes: int, minutes: float, **overrides: Any) -> Any:
 
 def test_rows_with_published_values_share_a_curve(tmp_path: Path) -> None:
     records = [ssd_record(1, 250), ssd_record(2, 130), ssd_record(8, 50)]  # global batches 512, 1,024 and 4,096
-    assert records[0].spec.settings.schedule.warmup_epochs == 5.248
+    assert records[0].spec.settings.schedule.warmup_epochs == 5.2261
     assert (records[2].spec.settings.schedule.warmup_epochs, records[2].spec.settings.max_epochs) == (40, 100)
     report = build_report(load([write_records(tmp_path, records)]), [tmp_path])
     assert [[row.nodes for row in curve.rows] for curve in report.curves] == [[1, 2, 8]]

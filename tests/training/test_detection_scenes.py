@@ -13,9 +13,9 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 from pycocotools.coco import COCO
 
+from results.datasets import DATASETS
 from training.data import digits_coco
 from training.data.coco_index import SPLITS, annotation_path, image_folder, read_index
-from training.data.datasets import DATASETS
 
 
 def document(root: Path, split: str) -> dict[str, Any]:

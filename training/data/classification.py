@@ -31,7 +31,7 @@ def open_classification(root: Path, settings: Settings, shard: Shard, device: to
         ConfigurationError: a folder is missing, has other classes than the preset says, or holds unreadable images.
     """
     if settings.input.source == "synthetic":
-        from training.data.datasets import DATASETS
+        from results.datasets import DATASETS
         from training.data.synthetic_classification import SyntheticClassification, SyntheticEvaluation
 
         return ClassificationData(

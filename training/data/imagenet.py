@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from results.datasets import DATASETS
 from results.yaml_file import ConfigurationError
-from training.data.datasets import DATASETS
 from training.data.folder import list_split, write_manifest
 
 CLASSES = 1000

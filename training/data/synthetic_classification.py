@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import torch
 
+from results.datasets import DATASETS
 from results.settings import Settings
-from training.data.datasets import DATASETS
 from training.data.normalization import pixel_type
 from training.workload import Batch, Shard, TrainSource
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from results.datasets import DATASETS
 from results.settings import Settings
-from training.data.datasets import DATASETS
 from training.data.normalization import pixel_type
 from training.workload import Batch, Shard, TrainSource
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from training.data.synthetic_coco import random_images, random_objects
 from training.detection_workload import DetectionWorkload, ValidationImages
 from training.detections import Detections
 from training.maskrcnn.imbalance import Imbalance, measure_imbalance
-from training.maskrcnn.model import build_mask_rcnn, to_detections
+from training.maskrcnn.model import MaskRcnn, build_mask_rcnn, to_detections
 from training.maskrcnn.options import MaskRcnnOptions
 from training.workload import Batch, Shard, TrainSource
 
@@ -83,6 +84,22 @@ class MaskRcnnWorkload(DetectionWorkload):
             samples=samples,
             global_samples=samples * self.shard.count,
         )
+
+    @contextmanager
+    def worst_case(self, model: nn.Module) -> Iterator[None]:
+        """Every image has as many proposals on its objects as the box loss samples, which trained weights bring and random ones
+        do not; the mask head works on no others."""
+        hook = cast(MaskRcnn, model).rpn.register_forward_hook(self._propose_objects)
+        try:
+            yield
+        finally:
+            hook.remove()
+
+    def _propose_objects(self, _rpn: nn.Module, inputs: Any, outputs: Any) -> Any:
+        proposals, losses = outputs
+        repeats = -(-self.options.box_samples // min(len(target["boxes"]) for target in inputs[2]))
+        found = [torch.cat([target["boxes"].repeat(repeats, 1), own]) for target, own in zip(inputs[2], proposals, strict=True)]
+        return found, losses
 
     def loss(self, model: nn.Module, batch: Batch) -> torch.Tensor:
         losses: dict[str, torch.Tensor] = model(batch.inputs, batch.targets)
