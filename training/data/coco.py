@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,10 @@ from training.data.folder import ImageList, write_manifest
 
 EXPECTED_IMAGES = {"train": 118_287, "val": 5_000}
 BORDER_PX = 1.0
-"""How far a box may reach beyond the image before it counts as outside."""
+"""How far a box may reach beyond the image before it is worth a word."""
+IMAGE_KEYS = {"id": int, "file_name": str, "width": int, "height": int}
+ANNOTATION_KEYS = {"id": int, "image_id": int, "category_id": int, "bbox": list, "segmentation": (list, dict)}
+CATEGORY_KEYS = {"id": int, "name": str}
 
 
 def prepare(root: Path) -> Path:
@@ -38,22 +42,28 @@ def prepare(root: Path) -> Path:
 
 def _check_document(root: Path, split: str, document: dict[str, Any], faults: FaultList) -> ImageList:
     name = annotation_path(root, split).name
-    images = [image for image in document["images"] if _complete(image, ("id", "file_name", "width", "height"), name, faults)]
+    images = [image for image in document["images"] if _complete(image, IMAGE_KEYS, name, faults)]
     ids = Counter(image["id"] for image in images)
     faults.extend("duplicate image id", (f"{name}: image {number}" for number, count in ids.items() if count > 1))
     names = Counter(image["file_name"] for image in images)
     faults.extend("image listed twice", (f"{name}: {file}" for file, count in names.items() if count > 1))
-    categories = Counter(category.get("id") for category in document["categories"])
+    categories = Counter(item["id"] for item in document["categories"] if _complete(item, CATEGORY_KEYS, name, faults))
     faults.extend("duplicate category id", (f"{name}: category {number}" for number, count in categories.items() if count > 1))
     _check_annotations(name, document["annotations"], {image["id"]: image for image in images}, set(categories), faults)
     return _check_files(root, split, images, faults)
 
 
-def _complete(item: dict[str, Any], keys: tuple[str, ...], name: str, faults: FaultList) -> bool:
-    missing = [key for key in keys if key not in item]
-    if missing:
-        faults.add("incomplete entry", f"{name}: {str(item)[:80]} lacks {', '.join(missing)}")
-    return not missing
+def _complete(item: Any, keys: dict[str, Any], name: str, faults: FaultList) -> bool:
+    """True when an entry has all keys, with values of the right types."""
+    if not isinstance(item, dict) or any(key not in item for key in keys):
+        missing = ", ".join(key for key in keys if not isinstance(item, dict) or key not in item)
+        faults.add("incomplete entry", f"{name}: {str(item)[:80]} lacks {missing}")
+        return False
+    for key, kind in keys.items():
+        if not isinstance(item[key], kind):
+            faults.add("entry of a wrong type", f"{name}: {str(item)[:80]} has {key} of type {type(item[key]).__name__}")
+            return False
+    return True
 
 
 def _check_annotations(
@@ -61,7 +71,7 @@ def _check_annotations(
 ) -> None:
     ids: Counter[int] = Counter()
     for item in annotations:
-        if not _complete(item, ("id", "image_id", "category_id", "bbox", "segmentation"), name, faults):
+        if not _complete(item, ANNOTATION_KEYS, name, faults):
             continue
         where = f"{name}: annotation {item['id']}"
         ids[item["id"]] += 1
@@ -74,17 +84,19 @@ def _check_annotations(
     faults.extend("duplicate annotation id", (f"{name}: annotation {number}" for number, count in ids.items() if count > 1))
 
 
-def _check_box(where: str, box: Any, image: dict[str, Any], faults: FaultList) -> None:
-    if not isinstance(box, list) or len(box) != 4 or not all(isinstance(value, int | float) for value in box):
+def _check_box(where: str, box: list[Any], image: dict[str, Any], faults: FaultList) -> None:
+    if len(box) != 4 or not all(isinstance(value, int | float) and math.isfinite(value) for value in box):
         faults.add("box that is no box", f"{where}: {str(box)[:60]}")
         return
     left, top, width, height = box
     if width <= 0 or height <= 0:
         faults.add("box without area", f"{where}: {box}")
-    outside = left < -BORDER_PX or top < -BORDER_PX
-    outside |= left + width > image["width"] + BORDER_PX or top + height > image["height"] + BORDER_PX
-    if outside:
-        faults.add("box outside the image", f"{where}: {box} in {image['width']}x{image['height']}")
+        return
+    inside = f"{box} in {image['width']}x{image['height']}"
+    if left >= image["width"] or top >= image["height"] or left + width <= 0 or top + height <= 0:
+        faults.add("box outside the image", f"{where}: {inside}")
+    elif min(left, top) < -BORDER_PX or left + width > image["width"] + BORDER_PX or top + height > image["height"] + BORDER_PX:
+        faults.add("box beyond the border", f"{where}: {inside}")
 
 
 def _check_files(root: Path, split: str, images: list[dict[str, Any]], faults: FaultList) -> ImageList:

@@ -39,7 +39,7 @@ class CocoIndex:
     offsets: np.ndarray
     """[images + 1] int64: objects of image i are offsets[i] to offsets[i + 1] in the arrays below."""
     boxes: np.ndarray
-    """[objects, 4] float32: left, top, right, bottom in pixels."""
+    """[objects, 4] float32: left, top, right, bottom in pixels, clipped to the image."""
     categories: np.ndarray
     """[objects] int64 category ids."""
     segmentations: list[Any]
@@ -162,16 +162,22 @@ def _index(path: Path, folder: Path, document: dict[str, Any], segmentations: bo
     ordered = [item for image in images for item in by_image.get(image["id"], ())]
     boxes = np.array([item["bbox"] for item in ordered], dtype=np.float32).reshape(-1, 4)
     boxes[:, 2:] += boxes[:, :2]
+    sizes = np.array([(image["width"], image["height"]) for image in images], dtype=np.int32).reshape(-1, 2)
+    counts = [len(by_image.get(image["id"], ())) for image in images]
+    clipped = boxes.clip(0, np.repeat(np.tile(sizes, 2), counts, axis=0))
+    outside = np.flatnonzero((clipped[:, 2:] <= clipped[:, :2]).any(axis=1))
+    if len(outside):
+        raise ValueError(f"annotation {ordered[outside[0]]['id']} lies outside its image")
     return CocoIndex(
         folder=folder,
         annotations=path,
         ids=ids,
         files=[image["file_name"] for image in images],
-        sizes=np.array([(image["width"], image["height"]) for image in images], dtype=np.int32).reshape(-1, 2),
+        sizes=sizes,
         category_ids=[category["id"] for category in categories],
         category_names=[category["name"] for category in categories],
-        offsets=np.cumsum([0, *(len(by_image.get(image["id"], ())) for image in images)]),
-        boxes=boxes,
+        offsets=np.cumsum([0, *counts]),
+        boxes=clipped,
         categories=np.array([item["category_id"] for item in ordered], dtype=np.int64),
         segmentations=[item["segmentation"] for item in ordered] if segmentations else [],
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
-from nvidia.dali import fn
+from nvidia.dali import fn, math
 from nvidia.dali.plugin.pytorch import DALIRaggedIterator, LastBatchPolicy
 
 from results.settings import Settings
@@ -18,11 +18,17 @@ from training.workload import Batch, Shard, TrainSource
 
 
 def read_coco(index: CocoIndex, names: list[str], **options: Any) -> Any:
-    """The reader's outputs for image files in the order given; a name may occur many times."""
-    return fn.readers.coco(
+    """The reader's outputs (images, boxes as shares of the image, labels, …) for image files in the order given.
+
+    A name may occur many times.
+    """
+    outputs: Any = fn.readers.coco(
         file_root=str(index.folder), annotations_file=str(index.annotations), images=names, name="reader",
-        ltrb=True, include_iscrowd=False, size_threshold=SMALLEST_SIDE_PX, **options,
+        ltrb=True, ratio=True, include_iscrowd=False, size_threshold=SMALLEST_SIDE_PX, **options,
     )  # fmt: skip
+    images, boxes, *others = outputs
+    # As the index does; DALI's operators refuse boxes that reach beyond the image.
+    return images, math.clamp(boxes, 0.0, 1.0), *others
 
 
 def _iterator(pipeline: Any, names: list[str], ragged: set[str], *, auto_reset: bool) -> Any:

@@ -23,9 +23,7 @@ from training.workload import Batch
 @pipeline_def
 def _training_pipeline(index: CocoIndex, names: list[str], settings: Settings, seed: int, on_gpu: bool) -> tuple[Any, ...]:
     # Category ids serve as labels as they are: 91 classes for COCO's 80 categories, as torchvision has it.
-    encoded, boxes, labels, polygons, vertices = read_coco(
-        index, names, ratio=True, polygon_masks=True, avoid_class_remapping=True
-    )
+    encoded, boxes, labels, polygons, vertices = read_coco(index, names, polygon_masks=True, avoid_class_remapping=True)
     images = _resized(fn.decoders.image(encoded, device=decoder_device(on_gpu), output_type=types.RGB), settings)
     mirrored = fn.random.coin_flip(probability=0.5 if settings.flip else 0.0, seed=seed)
     boxes = fn.bb_flip(boxes, ltrb=True, horizontal=mirrored)

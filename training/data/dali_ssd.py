@@ -24,7 +24,7 @@ from training.workload import Batch
 def _training_pipeline(
     index: CocoIndex, names: list[str], settings: Settings, coder: BoxCoder, seed: int, attempts: int, on_gpu: bool
 ) -> tuple[Any, ...]:
-    outputs: Any = read_coco(index, names, ratio=True)
+    outputs: Any = read_coco(index, names)
     encoded, boxes, labels = outputs
     crop: Any = fn.random_bbox_crop(
         boxes, labels, bbox_layout="xyXY", thresholds=CROP_OVERLAPS, scaling=crop_sides(settings), aspect_ratio=CROP_ASPECTS,

@@ -19,7 +19,7 @@ HARMLESS = {
     "CMYK image": "converted to RGB",
     "PNG named as a JPEG": "decoded by its content",
     "box without area": "left out",
-    "box outside the image": "clipped",
+    "box beyond the border": "clipped",
 }
 """Kinds that training copes with, and how. All others must be mended."""
 
