@@ -22,6 +22,7 @@ def prepare_data(name: str, root: Path) -> str:
     command = [sys.executable, "-m", "training.data.prepare", name, "--root", str(root)]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
+        print(done.stdout, file=sys.stderr, end="")  # the summary of what was found
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["it said nothing"]
         hint = "; pip install 'trainscale[train]'" if "ModuleNotFoundError" in lines[-1] else ""
         raise ConfigurationError(f"data set {name} could not be prepared: {lines[-1]}{hint}")

@@ -108,7 +108,7 @@ def test_every_fault_is_named_and_counted(folder: Folder) -> None:
     assert counts.pop("unknown image") >= 1
     assert counts == expected
     for kind, count in expected.items():
-        assert f"{count} x {kind}" in done.stdout
+        assert f"{count} x {kind}" in done.stderr
     for number in (0, 1, 2, 3, 4, 5, 6):
         assert any(folder.image(number).name in line for line in found)
     for kind, where in (
@@ -118,8 +118,7 @@ def test_every_fault_is_named_and_counted(folder: Folder) -> None:
     ):  # fmt: skip
         assert any(line.startswith(f"{kind}: instances_train2017.json: annotation {where}") for line in found)
     assert "Traceback" not in done.stderr
-    assert done.stderr.count("\n") == 1  # one line for a person
-    assert "faults.txt" in done.stderr
+    assert "faults.txt" in done.stderr.splitlines()[-1]
     assert not (folder.root / "manifest.json").exists()
 
 
