@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,6 +49,8 @@ def command(
     """
     from launch.doctor import Machine, Question, examine, on_this_node, worst
 
+    if all_nodes and not (launcher or hosts or hostfile or site_file) and "SLURM_JOB_ID" in os.environ:
+        launcher = "srun"  # it needs no MPI, which may be what is broken
     placement = make_placement(launcher, hosts, hostfile, site_file)
     asked = Question(
         site=placement.site,

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from launch.doctor import gpu, infiniband, mpi, nodes, slurm, stack, system
+from launch.doctor import gpu, infiniband, interfaces, mpi, nodes, slurm, stack, system
 from launch.doctor.machine import Finding, Level, Machine
 from launch.interconnect import Interconnect
 from launch.site import SiteProfile
@@ -61,6 +61,7 @@ def on_this_node(machine: Machine, asked: Question) -> list[Finding]:
         *mpi.findings(probed["mpi4py"], horovod, gpus),
         gpu.nccl(torch, horovod),
         *infiniband.findings(machine, asked.interconnect),
+        *interfaces.findings(machine, asked.interconnect),
         gpu.gpudirect(machine, gpus, hcas),
         system.limits(machine),
         system.shared_memory(),

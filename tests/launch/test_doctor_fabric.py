@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from launch.doctor import infiniband
+from launch.doctor import infiniband, interfaces
 from launch.doctor.gpu import gpudirect
 from launch.interconnect import load_interconnect
 from tests.launch.machines import by_part, hca, machine, write
@@ -79,6 +79,26 @@ def test_a_slot_of_half_the_lanes(root: Path) -> None:
 def test_roce_of_fewer_lanes_is_no_fault(tmp_path: Path) -> None:
     hca(tmp_path, "mlx5_0", rate="25 Gb/sec (1X EDR)", layer="Ethernet")
     assert by_part(infiniband.findings(machine(tmp_path), None))["hca mlx5_0:1"].level == "ok"
+
+
+def test_interfaces(tmp_path: Path) -> None:
+    """eth0 of 25 Gbit/s as asked, eth1 of 10 only, eth2 down, eth3 not there; a virtual one tells no speed and has no state."""
+    for name, state, speed in (("eth0", "up", "25000"), ("eth1", "up", "10000"), ("eth2", "down", "-1"), ("ib0", "unknown", "")):
+        write(tmp_path, {f"/sys/class/net/{name}/operstate": state, f"/sys/class/net/{name}/speed": speed})
+    asked = load_interconnect("ethernet").model_copy(
+        update={"devices": ["eth0", "eth1", "eth2", "eth3"], "rate_gbit_per_s": 25.0, "management_interfaces": ["ib0", "eth0"]}
+    )
+    found = by_part(interfaces.findings(machine(tmp_path), asked))
+    assert {part.removeprefix("interface "): (line.level, line.found) for part, line in found.items()} == {
+        "eth0": ("ok", "up, 25 Gb/sec"),
+        "eth1": ("broken", "up, 10 Gb/sec: 25 Gb/sec expected"),
+        "eth2": ("broken", "down"),
+        "eth3": ("broken", "there is no such interface"),
+        "ib0": ("ok", "unknown"),
+    }
+    assert "eth0, eth1, eth2, ib0" in found["interface eth3"].remedy
+    assert not interfaces.findings(machine(tmp_path), EDR_2)
+    assert not interfaces.findings(machine(tmp_path), None)
 
 
 def test_no_infiniband(tmp_path: Path) -> None:

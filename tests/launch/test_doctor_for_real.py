@@ -31,18 +31,26 @@ def rows(document: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def test_all_nodes_of_an_allocation(cluster: Cluster, tmp_path: Path) -> None:
-    """The data lie on one node only: that node's line is fine, the other's is broken, and the rest is the same on both."""
+    """The data lie on one node only, and a rail of the other is cut: these lines tell of it, and the rest is the same on both."""
     data = cluster.state.scratch / "data"
     for name in ("node01", "node02"):
         assert on_head(cluster, "ssh", name, "rm", "-rf", data).returncode == 0
     assert on_head(cluster, "ssh", "node01", "mkdir", "-p", data / "train").returncode == 0
     doctor = [sys.executable, "-m", "launch.cli", "doctor", "--all-nodes", "--site", SITE, "--runs", tmp_path, "--json"]
-    done = on_head(cluster, "salloc", "--nodes=2", "--nodelist=node01,node02", *doctor, "--data-dir", data)
+    doctor += ["--data-dir", data, "--interconnect", "emulated-2"]
+    cluster.set_rate("cut", ["node02"], ["ib1"])
+    try:
+        done = on_head(cluster, "salloc", "--nodes=2", "--nodelist=node01,node02", *doctor)
+    finally:
+        cluster.set_rate("200mbit", ["node02"], ["ib1"])
     assert done.returncode == 1, done.stdout + done.stderr
     document = json.loads(done.stdout)
     found = rows(document)
     told = {(row["level"], tuple(row["nodes"])) for row in found["data"]}
     assert told == {("warning", ("node01",)), ("broken", ("node02",))}
+    told = {(row["level"], row["found"], tuple(row["nodes"])) for row in found["interface ib1"]}
+    assert ("broken", "down", ("node02",)) in told, told
+    assert [(row["level"], row["nodes"]) for row in found["interface ib0"]] == [("ok", ["node01", "node02"])]
     assert [row["level"] for row in found["horovod"]] == ["ok"]
     assert [row["nodes"] for row in found["torch"]] == [["node01", "node02"]]
     here = {line["part"]: line for line in document["here"]}
