@@ -10,7 +10,7 @@ from pathlib import Path
 
 from launch.emulation import inside_emulated_node
 from launch.interconnect import Interconnect
-from launch.job import Host, Job, passed_on
+from launch.job import Host, Job, binding_variables, passed_on
 from launch.launcher_words import cause, unreachable_hosts
 from launch.launchers import get_launcher
 from launch.rails import asked_rails
@@ -85,16 +85,19 @@ def make_job(placement: Placement, interconnect: Interconnect, ranks_per_node: i
     ranks = nodes * ranks_per_node
     if ranks < 2:
         raise ConfigurationError("a fabric has at least two ranks; name hosts with --host, or ask for --ranks-per-node 2")
+    one_host = nodes == 1 and not placement.hosts
+    bind = site.bind_ranks and not one_host and not inside_emulated_node()
     environment = {**passed_on(os.environ), "OMP_NUM_THREADS": "1", "NCCL_DEBUG": "INFO", **interconnect.environment()}
+    environment |= binding_variables(ranks_per_node) if bind else {}
     job = Job(
         tokens=[*site.container, site.python or sys.executable, "-m", "training.fabric", str(folder)],
         ranks=ranks,
         ranks_per_node=ranks_per_node,
         hosts=[Host.parse(host, ranks_per_node) for host in placement.hosts],
         environment=environment | site.environment,
-        one_host=nodes == 1 and not placement.hosts,
+        one_host=one_host,
         cores_per_rank=site.cpus_per_rank or 1,
-        bind=site.bind_ranks and not inside_emulated_node(),
+        bind=bind,
     )
     job.check()
     return job

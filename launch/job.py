@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from launch.emulation import inside_emulated_node
+from results.binding import VARIABLE
 from results.yaml_file import ConfigurationError
 
 
@@ -74,7 +75,7 @@ class Job:
     """All nodes are emulated on this host."""
     cores_per_rank: int = 1
     bind: bool = field(default_factory=lambda: not inside_emulated_node())
-    """Bind each rank to cores of its own; emulated nodes share the cores of one machine, where binding would pile ranks up."""
+    """Ranks bind themselves (`results.binding`); emulated nodes share the cores of one machine, where they would pile up."""
     available_cores: int = field(default_factory=lambda: len(os.sched_getaffinity(0)))
 
     def check(self) -> None:
@@ -95,6 +96,11 @@ class Job:
                 f"{self.ranks} ranks on this host's {self.available_cores} cores: more than 4 on a core measure nothing; "
                 "ask for fewer nodes or ranks per node"
             )
+
+
+def binding_variables(ranks_per_node: int) -> dict[str, str]:
+    """What ranks must be told to bind themselves; CUDA then numbers GPUs as the kernel does, by their place on the bus."""
+    return {VARIABLE: str(ranks_per_node), "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 
 
 def passed_on(environ: Mapping[str, str], names: tuple[str, ...] = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH")) -> dict[str, str]:

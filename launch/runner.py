@@ -15,7 +15,7 @@ from filelock import FileLock, Timeout
 from launch.emulation import inside_emulated_node
 from launch.host_lock import hosts_to_itself
 from launch.interconnect import Interconnect, load_interconnect
-from launch.job import Host, Job, passed_on
+from launch.job import Host, Job, binding_variables, passed_on
 from launch.launchers import Launcher, get_launcher
 from launch.rails import add_evidence, asked_rails
 from launch.salvage import salvage_record
@@ -63,6 +63,7 @@ def make_job(spec: RunSpec, placement: Placement, run_dir: Path) -> Job:
             f"{spec.run_id}: {spec.nodes} nodes do not fit into an allocation of {allocated}; sbatch -N {spec.nodes}"
         )
     threads = str(spec.settings.threads_per_rank)
+    bind = site.bind_ranks and not one_host and not inside_emulated_node()
     environment = {
         **passed_on(os.environ),
         "OMP_NUM_THREADS": threads,
@@ -70,6 +71,7 @@ def make_job(spec: RunSpec, placement: Placement, run_dir: Path) -> Job:
         "HOROVOD_CYCLE_TIME": str(spec.settings.communication.cycle_time_ms),
         "HOROVOD_STALL_CHECK_TIME_SECONDS": "30",  # rank 0's log then names the ranks that the others wait for
         "NCCL_DEBUG": "INFO",
+        **(binding_variables(spec.ranks_per_node) if bind else {}),
         **placement.interconnect(spec.interconnect).environment(),
         **site.environment,
     }
@@ -81,7 +83,7 @@ def make_job(spec: RunSpec, placement: Placement, run_dir: Path) -> Job:
         environment=environment,
         one_host=one_host,
         cores_per_rank=site.cpus_per_rank or spec.settings.threads_per_rank,
-        bind=site.bind_ranks and not inside_emulated_node(),
+        bind=bind,
     )
     job.check()
     return job

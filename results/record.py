@@ -97,6 +97,23 @@ class ComputeFacts(Document):
     """Matrix products and convolutions in fp32 were allowed to round their inputs to 10 bits of mantissa."""
 
 
+class RankBinding(Document):
+    """Where one rank was to run and where it ran."""
+
+    rank: NonNegativeInt
+    host: str
+    asked_cpus: str
+    """Hardware threads as the kernel lists them, `0-4,40-44`; empty where the rank was not bound."""
+    found_cpus: str
+    """The same after initialization, told by the kernel."""
+    near_gpu: str | None = None
+    """PCI address of the GPU that the cores were chosen for."""
+    gpu: str | None = None
+    """PCI address of the GPU that the rank drives; None on CPUs, and where torch does not tell."""
+    hca: str | None = None
+    """The InfiniBand device nearest to it."""
+
+
 class GpuEnergy(Document):
     """What one GPU board took."""
 
@@ -183,6 +200,8 @@ class RunRecord(Document):
     gpu_boards: EnergyFigures | None = None
     """None without GPUs, or where a board's counter could not be read."""
     compute: ComputeFacts | None = None
+    bindings: list[RankBinding] = []
+    """Of every rank, in rank order."""
     """None in records of before it was kept."""
     git: GitFacts
     command: list[str] = []

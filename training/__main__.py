@@ -18,7 +18,7 @@ from results.record import Failure
 from results.rundir import RunDirectory
 from results.spec import RunSpec
 from training.clock import RunClock
-from training.process import RankPlace, die_with_launcher, rank_place
+from training.process import RankPlace, bind, die_with_launcher, rank_place
 
 EXIT_STATUS = {"finished": 0, "target-missed": 3, "failed": 4, "interrupted": 5}
 
@@ -28,7 +28,7 @@ def main() -> NoReturn:
     clock = RunClock()
     die_with_launcher()
     run_dir = RunDirectory(Path(sys.argv[1]).resolve())
-    place = rank_place()
+    place = bind(rank_place())
     _write_to(run_dir.rank_log(place.rank))
     signal.signal(signal.SIGTERM, lambda *_: _leave("interrupted"))
     signal.signal(signal.SIGINT, lambda *_: _leave("interrupted"))

@@ -23,7 +23,7 @@ from results import rails
 from results.fabric import MEASUREMENT_FILE, SETTINGS_FILE, AllreducePoint, FabricMeasurement, FabricSettings, PointToPoint
 from results.model import write_atomically
 from training.device import rank_device
-from training.process import RankPlace, rank_place
+from training.process import RankPlace, bind, rank_place
 
 LATENCY_BYTES = 8
 NEIGHBOUR_BYTES = 4 * 2**20
@@ -37,6 +37,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     settings = FabricSettings.model_validate_json((folder / SETTINGS_FILE).read_text(encoding="utf-8"))
     watch(settings.stall_s)
+    bind(rank_place())
     torch.set_num_threads(1)
     started_at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     before = rails.node_counters()

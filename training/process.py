@@ -6,7 +6,9 @@ import ctypes
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from results.binding import Binding, own_binding
 
 # (rank, size, local rank) as each launcher names them. The order matters: under mpirun inside a Slurm allocation
 # SLURM_LOCALID is always 0, so Open MPI's own variables come first.
@@ -32,6 +34,8 @@ class RankPlace:
     rank: int
     size: int
     local_rank: int
+    binding: Binding | None = None
+    """What this process is bound to; None: nothing was asked, or there are fewer cores than ranks."""
 
 
 def rank_place(environ: Mapping[str, str] | None = None) -> RankPlace:
@@ -42,3 +46,14 @@ def rank_place(environ: Mapping[str, str] | None = None) -> RankPlace:
             rank, size, local_rank = (int(environ[name]) for name in names)
             return RankPlace(rank=rank, size=size, local_rank=local_rank)
     return RankPlace(rank=0, size=1, local_rank=0)
+
+
+def bind(place: RankPlace, environ: Mapping[str, str] | None = None) -> RankPlace:
+    """Bind this process to its share of the node where the launch asks for it; every thread from here on inherits that.
+
+    To be called before torch is imported: its thread pools count the cores that they find.
+    """
+    binding = own_binding(place.local_rank, os.environ if environ is None else environ)
+    if binding is not None:
+        os.sched_setaffinity(0, binding.cpus)
+    return replace(place, binding=binding)

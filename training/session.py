@@ -19,6 +19,7 @@ from results.record import Accounts, EnergyFigures, RunRecord, Status
 from results.rundir import RunDirectory
 from results.spec import RunSpec
 from training import energy, memory, page_cache, resume
+from training.binding import binding_notes, rank_binding
 from training.clock import AccountName, RunClock
 from training.communicator import Communicator, connect
 from training.data.folder import data_digest
@@ -70,6 +71,7 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock)
         spec=spec, run_dir=run_dir, workload=workload, communicator=communicator, device=device, clock=clock, journal=journal
     )
     memory.warm_up(trainer)
+    bindings = communicator.gather_objects(rank_binding(place, device))
     hosts = list({facts.hostname: facts for facts in _from_each_host(communicator, host_facts)}.values())
     _sample_rails(communicator, run_dir.rails_before)
     meter = EnergyMeter(device)
@@ -80,7 +82,8 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock)
     if communicator.rank == 0:
         trainer.history.write(run_dir.steps)
         notes = [] if cleared else ["the page cache was not cleared before the run: not permitted on every host"]
-        record = _record(trainer, outcome, started_at, hosts, notes + outcome.notes)
+        record = _record(trainer, outcome, started_at, hosts, notes + outcome.notes + binding_notes(bindings))
+        record = record.model_copy(update={"bindings": bindings})
         write_atomically(run_dir.record, record.model_dump_json(indent=1) + "\n")
         journal.close()
     communicator.barrier()

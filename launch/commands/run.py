@@ -6,6 +6,7 @@ import json
 import os
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -131,19 +132,21 @@ def _unused(runs: Path, stem: str) -> str:
 
 def describe(spec: Any, run_dir: Any, placement: Any, *, as_json: bool) -> str:
     """The exact command, environment and files of a run, for `--dry-run`."""
+    from launch.binding import binding_lines, bindings_here
     from launch.catalog import origin
     from launch.launchers import get_launcher
     from launch.runner import make_job
 
     launcher = get_launcher(placement.launcher, placement.site)
     job = make_job(spec, placement, run_dir.path)
-    tokens, environment = launcher.command(job), launcher.environment(job)
+    tokens, environment, bindings = launcher.command(job), launcher.environment(job), bindings_here(job)
     if as_json:
         document = {
             "spec": spec.model_dump(mode="json"),
             "run_dir": str(run_dir.path),
             "tokens": tokens,
             "environment": environment,
+            "bindings": [asdict(binding) for binding in bindings],
         }
         return json.dumps(document, indent=1)
     lines = [
@@ -153,6 +156,7 @@ def describe(spec: Any, run_dir: Any, placement: Any, *, as_json: bool) -> str:
         f"learning rate  {spec.peak_learning_rate:.6g} at its peak",
         *(f"hyperparameters {told}" for told in [origin(spec.workload, spec.preset, spec.global_batch_size)] if told),
         f"seed           {spec.seed}",
+        *binding_lines(job, bindings),
         "environment",
         *(f"  {shlex.quote(name)}={shlex.quote(value)}" for name, value in sorted(environment.items())),
         "command",

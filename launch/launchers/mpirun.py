@@ -24,12 +24,13 @@ class Mpirun:
         if job.hosts:
             tokens += ["--host", ",".join(f"{host.name}:{host.slots}" for host in job.hosts)]
         if job.one_host:
-            # Emulated nodes share one host: its slots say nothing, and a rank must not be bound where another one is.
-            tokens += ["--host", f"localhost:{job.ranks}", "--map-by", ":OVERSUBSCRIBE", "--bind-to", "none"]
+            # Emulated nodes share one host: its slots say nothing.
+            tokens += ["--host", f"localhost:{job.ranks}", "--map-by", ":OVERSUBSCRIBE"]
         elif not job.bind:
-            tokens += ["--map-by", f"ppr:{job.ranks_per_node}:node:OVERSUBSCRIBE", "--bind-to", "none"]
+            tokens += ["--map-by", f"ppr:{job.ranks_per_node}:node:OVERSUBSCRIBE"]
         elif job.ranks > 1:
-            tokens += ["--map-by", f"ppr:{job.ranks_per_node}:node:PE={job.cores_per_rank}", "--bind-to", "core"]
+            tokens += ["--map-by", f"ppr:{job.ranks_per_node}:node"]
+        tokens += ["--bind-to", "none"]  # ranks bind themselves, or are not bound
         for name in sorted(job.environment):
             tokens += ["-x", name]
         return [*tokens, *job.tokens]

@@ -25,7 +25,7 @@ class Srun:
             f"--ntasks={job.ranks}",
             f"--ntasks-per-node={job.ranks_per_node}",
             f"--cpus-per-task={job.cores_per_rank}",
-            f"--cpu-bind={'cores' if job.bind else 'none'}",
+            "--cpu-bind=none",  # ranks bind themselves, or are not bound
             "--kill-on-bad-exit=1",
         ]
         if job.hosts:

@@ -33,7 +33,7 @@ def job(**changes: object) -> Job:
     [
         (
             Mpirun(MPI, as_root=False), job(),
-            "/opt/openmpi/bin/mpirun -np 8 --host n1:4,n2:4 --map-by ppr:4:node:PE=2 --bind-to core -x A -x OMP_NUM_THREADS",
+            "/opt/openmpi/bin/mpirun -np 8 --host n1:4,n2:4 --map-by ppr:4:node --bind-to none -x A -x OMP_NUM_THREADS",
         ),
         (
             Mpirun(MPI, as_root=True), job(hosts=[], ranks=2, ranks_per_node=1, one_host=True),
@@ -42,11 +42,11 @@ def job(**changes: object) -> Job:
         ),
         (
             Srun(), job(),
-            "srun --mpi=pmix --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=2 --cpu-bind=cores --kill-on-bad-exit=1 "
+            "srun --mpi=pmix --nodes=2 --ntasks=8 --ntasks-per-node=4 --cpus-per-task=2 --cpu-bind=none --kill-on-bad-exit=1 "
             "--nodelist=n1,n2 --export=ALL",
         ),
         (Srun(), job(hosts=[], ranks=4), "srun --mpi=pmix --nodes=1 --ntasks=4 --ntasks-per-node=4 --cpus-per-task=2 "
-         "--cpu-bind=cores --kill-on-bad-exit=1 --export=ALL"),
+         "--cpu-bind=none --kill-on-bad-exit=1 --export=ALL"),
         (
             Srun(mpi_plugin="pmix_v4", options=["--container-image=/a b.sqsh"]), job(bind=False),
             ["srun", "--mpi=pmix_v4", "--nodes=2", "--ntasks=8", "--ntasks-per-node=4", "--cpus-per-task=2", "--cpu-bind=none",
