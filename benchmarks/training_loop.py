@@ -53,7 +53,7 @@ def make_trainer() -> Trainer:
 
 
 def ours_s(trainer: Trainer, batch: Batch) -> float:
-    """Seconds of STEPS steps of our loop, with its timer, weights and checks."""
+    """Seconds of STEPS steps of our loop, with its timer, weights and checks, and the question whether to stop."""
 
     def batches() -> Iterator[Batch]:
         while True:
@@ -61,9 +61,11 @@ def ours_s(trainer: Trainer, batch: Batch) -> float:
 
     source = trainer._timed(batches())
     start_s = time.perf_counter()
+    trainer.agreement.begin()
     for _ in range(STEPS):
         loss, _, _ = trainer._step(source, 0.01)
         trainer._check(loss, 0.01)
+        trainer.agreement.after_step()
     return time.perf_counter() - start_s
 
 

@@ -31,7 +31,8 @@ class Display:
         elif event["event"] == "epoch_stop":
             self.say(f"  epoch {event['epoch']}: loss {event['loss']:.4f}, {event['samples_per_s']:.1f} images/s over all ranks")
         elif event["event"] == "resumed":
-            self.say(f"  resumed after epoch {event['epoch']}; {event['restart_s']:.1f} s were lost")
+            place = f"step {event['step']} of epoch {event['epoch'] + 1}" if event.get("step") else f"epoch {event['epoch']}"
+            self.say(f"  resumed after {place}; {event['restart_s']:.1f} s were lost")
 
     def end(self) -> None:
         """The run is over."""

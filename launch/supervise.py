@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import json
+import math
 import os
 import signal
 import subprocess
@@ -23,7 +24,16 @@ from results.rundir import RunDirectory
 
 POLL_S = 0.1
 GRACE_S = 6.0
-"""Between the request to stop and the kill: all ranks are gone within 10 s."""
+"""Between the failure of a rank and the end of all others: they are gone within 10 s."""
+STOP_S = 90.0
+"""Between the request to stop and the kill: the ranks agree on a step and write a checkpoint. Slurm's advance signal comes 120 s
+before the time limit; after scancel it kills by itself (KillWait, 30 s by default)."""
+ASK_AGAIN_S = 2.0
+"""A launcher that is still starting its ranks hands nothing on, so the request is repeated."""
+IMPATIENT_S = 2.0
+"""A second request after this time means now. Before, it may be the first one that came on two ways, as from Slurm."""
+FORWARDING = {"mpirun", "mpiexec", "orterun", "prterun", "srun"}
+"""Launchers that hand SIGUSR1 on to all ranks and live on. On SIGTERM mpirun kills its ranks within half a second."""
 STALL_S = 110.0
 """Longest silence while steps are done: a dead peer or a cut rail ends the job within 2 minutes."""
 QUIET_S = {"start": 600.0, "process_start": 600.0, "init_stop": 600.0, "run_start": 600.0, "epoch_stop": 3600.0}
@@ -52,36 +62,37 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
         OSError: the command cannot be started or its log cannot be written.
     """
     tail, watch, corpses = _EventTail(run_dir.path), _StallWatch(), _CorpseWatch()
-    with _Signals() as signals, run_dir.launcher_log.open("ab") as log:
+    with _Requests() as requests, run_dir.launcher_log.open("ab") as log:
         log_start_bytes = log.tell()
         process = subprocess.Popen(
             command, env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             start_new_session=True, preexec_fn=_die_with_parent,
         )  # fmt: skip
-        deadline_s: float | None = None
+        deadline_s = math.inf
         try:
             while process.poll() is None:
                 for event in tail:
                     display.event(event)
                     watch.seen(event)
-                    if event["event"] == "failure" and deadline_s is None:
-                        deadline_s = time.monotonic() + GRACE_S  # the launcher ends the other ranks, or we do
-                if signals.received and deadline_s is None:
-                    deadline_s = time.monotonic() + GRACE_S
-                    _signal_tree(process, signal.SIGTERM)
-                if deadline_s is None and (watch.stalled() or corpses.unburied(process.pid)):
-                    deadline_s = time.monotonic()
-                if deadline_s is not None and time.monotonic() > deadline_s:
-                    _signal_tree(process, signal.SIGKILL)
+                    if event["event"] == "failure":
+                        deadline_s = min(deadline_s, time.monotonic() + GRACE_S)  # the launcher ends the other ranks, or we do
+                if requests.due():
+                    if deadline_s == math.inf:
+                        deadline_s = time.monotonic() + STOP_S
+                        display.say("  stopping at the next step, with a checkpoint; ask again to end it at once")
+                    _ask_to_stop(process, run_dir)
+                hopeless = requests.impatient or watch.stalled() or corpses.unburied(process.pid)
+                if hopeless or time.monotonic() > deadline_s:
+                    _kill_tree(process)
                 time.sleep(POLL_S)
             for event in tail:
                 display.event(event)
         finally:
-            _signal_tree(process, signal.SIGKILL)
+            _kill_tree(process)
             process.wait()
     return Outcome(
         exit_status=process.returncode,
-        interrupted_by=signals.received,
+        interrupted_by=requests.received,
         log_start_bytes=log_start_bytes,
         stalled=watch.reason,
     )
@@ -92,15 +103,26 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
-def _signal_tree(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to the launcher and all that descends from it or shares its session.
+def _ask_to_stop(process: subprocess.Popen[bytes], run_dir: RunDirectory) -> None:
+    """Ask the ranks for a checkpoint: through launchers that reach all hosts, and the ranks of this host themselves.
 
-    SIGTERM goes to the launcher alone, which hands it on to ranks on all hosts; a second one from here would kill them early.
+    One rank that hears it is enough, since all agree; and horovodrun hands nothing on.
     """
-    if number is signal.SIGTERM:
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(number)
-        return
+    with contextlib.suppress(psutil.Error):
+        launcher = psutil.Process(process.pid)
+        for member in (launcher, *launcher.children(recursive=True)):
+            with contextlib.suppress(psutil.Error):
+                words = member.cmdline()
+                if words and (Path(words[0]).name in FORWARDING or _is_rank(words, run_dir)):
+                    member.send_signal(signal.SIGUSR1)
+
+
+def _is_rank(words: list[str], run_dir: RunDirectory) -> bool:
+    return len(words) == 4 and words[1:] == ["-m", "training", str(run_dir.path)]
+
+
+def _kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill the launcher and all that descends from it or shares its session."""
     members = []
     for candidate in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):
@@ -110,7 +132,7 @@ def _signal_tree(process: subprocess.Popen[bytes], number: signal.Signals) -> No
         members += psutil.Process(process.pid).children(recursive=True)
     for member in members:
         with contextlib.suppress(psutil.Error):
-            member.send_signal(number)
+            member.kill()
 
 
 class _StallWatch:
@@ -159,17 +181,33 @@ class _CorpseWatch:
         return any(now_s - since_s > GRACE_S for since_s in self._since_s.values())
 
 
-class _Signals:
-    """Remembers SIGINT and SIGTERM while it is entered, and lets the caller act on them."""
+class _Requests:
+    """Requests to stop (SIGINT, SIGTERM) while it is entered."""
 
     def __init__(self) -> None:
         self.received: str | None = None
+        """Name of the first signal."""
+        self.impatient = False
+        """Another one came later: end now."""
+        self._first_s = self._asked_s = -math.inf
         self._previous: dict[signal.Signals, Any] = {}
 
     def _remember(self, number: int, frame: FrameType | None) -> None:
-        self.received = signal.Signals(number).name
+        now_s = time.monotonic()
+        if self.received is None:
+            self.received, self._first_s = signal.Signals(number).name, now_s
+        elif now_s - self._first_s > IMPATIENT_S:
+            self.impatient = True
 
-    def __enter__(self) -> _Signals:
+    def due(self) -> bool:
+        """True when the ranks must be asked, or asked again."""
+        now_s = time.monotonic()
+        if self.received is None or now_s - self._asked_s < ASK_AGAIN_S:
+            return False
+        self._asked_s = now_s
+        return True
+
+    def __enter__(self) -> _Requests:
         for number in (signal.SIGINT, signal.SIGTERM):
             self._previous[number] = signal.signal(number, self._remember)
         return self

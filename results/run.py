@@ -71,6 +71,8 @@ class Run:
     checkpoint_s: float | None = None
     """Checkpoints and logging."""
     restart_s: float | None = None
+    restarts: int = 0
+    """How often it was interrupted and gone on with."""
     waits: Waits | None = None
     gpu_boards: int = 0
     """GPU boards whose energy was measured; 0 where it was not."""
@@ -164,6 +166,7 @@ def run_of_record(record: RunRecord, source: Path, table: SettingsTable) -> Run:
         evaluation_s=accounts.evaluation_s,
         checkpoint_s=accounts.checkpoint_and_logging_s,
         restart_s=accounts.restart_s,
+        restarts=record.restarts,
         waits=Waits(
             input_s=accounts.input_wait_s,
             exposed_communication_s=accounts.exposed_communication_s,

@@ -6,7 +6,6 @@ Exit status: 0 finished, 3 target missed, 4 failed, 5 interrupted.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 from pathlib import Path
@@ -19,6 +18,7 @@ from results.rundir import RunDirectory
 from results.spec import RunSpec
 from training.clock import RunClock
 from training.process import RankPlace, bind, die_with_launcher, rank_place
+from training.stop import StopRequest
 
 EXIT_STATUS = {"finished": 0, "target-missed": 3, "failed": 4, "interrupted": 5}
 
@@ -30,13 +30,13 @@ def main() -> NoReturn:
     run_dir = RunDirectory(Path(sys.argv[1]).resolve())
     place = bind(rank_place())
     _write_to(run_dir.rank_log(place.rank))
-    signal.signal(signal.SIGTERM, lambda *_: _leave("interrupted"))
-    signal.signal(signal.SIGINT, lambda *_: _leave("interrupted"))
+    stop = StopRequest(lambda: _leave("interrupted"))
+    stop.listen()
     try:
         spec = RunSpec.model_validate_json(run_dir.spec.read_text())
         from training.session import run
 
-        status = run(run_dir, spec, place, clock)
+        status = run(run_dir, spec, place, clock, stop)
     except Exception as error:
         traceback.print_exc()
         _report_failure(run_dir, place, error)

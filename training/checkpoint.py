@@ -1,4 +1,4 @@
-"""Checkpoints: `latest.pt` after each evaluation and `best.pt`, written whole or not at all."""
+"""Checkpoints: `latest.pt` after each evaluation and where a run is stopped, and `best.pt`; written whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,12 +13,24 @@ from results.yaml_file import ConfigurationError
 
 
 def save(run_dir: RunDirectory, state: dict[str, Any], *, best: bool) -> None:
-    """Write `state` as the latest checkpoint, and as the best when it is; tensors, numbers and strings only."""
+    """Write `state` as the latest checkpoint, and as the best when it is; tensors, numbers and strings only.
+
+    Raises:
+        ConfigurationError: it cannot be written; the one before is as it was.
+    """
     folder = run_dir.checkpoints
-    folder.mkdir(exist_ok=True)
-    partial = folder / ".latest.partial"
-    torch.save(state, partial)
-    latest = folder / "latest.pt"
+    partial, latest = folder / ".latest.partial", folder / "latest.pt"
+    try:
+        folder.mkdir(exist_ok=True)
+        with partial.open("wb") as stream:
+            torch.save(state, stream)
+    except (OSError, RuntimeError) as error:  # torch's own writer tells of a full disk by a RuntimeError
+        partial.unlink(missing_ok=True)
+        why = error.strerror if isinstance(error, OSError) else str(error).splitlines()[0]
+        before = "the one before is intact" if latest.exists() else "there is none before"
+        raise ConfigurationError(
+            f"{folder}: a checkpoint could not be written ({why}; {before}); free space, or --set checkpoints=false"
+        ) from error
     partial.replace(latest)
     if best:
         copy = folder / ".best.partial"

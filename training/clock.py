@@ -60,6 +60,14 @@ class RunClock:
         """Charge time that passed in an earlier process of the same run."""
         self.seconds_s[account] += seconds_s
 
+    def so_far_s(self) -> dict[AccountName, float]:
+        """Time in each account up to now; changes nothing, so that any thread may ask."""
+        account, since_s = self._account, self._since_s
+        found = dict(self.seconds_s)
+        if account is not None:
+            found[account] += self._now() - since_s
+        return found
+
     def on_the_clock_s(self) -> float:
         """Time since run_start, over all accounts but initialization."""
         self.switch(self._account)

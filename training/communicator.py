@@ -90,6 +90,10 @@ class Communicator(ABC):
         """The same on rank 0 alone, and an empty list elsewhere; for large ones: no other rank holds more than its own."""
 
     @abstractmethod
+    def largest(self, values: list[float]) -> list[float]:
+        """The maximum over ranks of each value: a small exchange between the hosts, which waits for no device."""
+
+    @abstractmethod
     def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         """Sum over this rank's group of neighbours (`CommunicationSettings.batch_norm_ranks` of them); only they need call it.
 
@@ -151,6 +155,9 @@ class SingleProcess(Communicator):
 
     def gather_objects_to_first(self, value: Any) -> list[Any]:
         return [value]
+
+    def largest(self, values: list[float]) -> list[float]:
+        return values
 
     def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         return tensor

@@ -92,6 +92,12 @@ class HorovodCommunicator(Communicator):
 
         return gather_to_first(value)
 
+    def largest(self, values: list[float]) -> list[float]:
+        found: list[float] = self.hvd.allreduce(
+            torch.tensor(values, dtype=torch.float64), op=self.hvd.Max, name="largest"
+        ).tolist()
+        return found
+
     def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         if self._alone:
             return tensor

@@ -44,9 +44,11 @@ class Journal(NullJournal):
     def __init__(self, run_dir: RunDirectory) -> None:
         from torch.utils.tensorboard import SummaryWriter
 
-        from results.mlperf_log import MlperfLogWriter
+        from results.mlperf_log import MlperfLogWriter, read_log
 
         self.run_dir = run_dir
+        logged = read_log(run_dir.mlperf_log).events if run_dir.mlperf_log.exists() else []
+        self._logged = {(event.key, number) for event in logged if (number := _epoch(event.metadata)) is not None}
         self._mlperf = MlperfLogWriter(run_dir.mlperf_log, run_dir.mlperf_log_v06)
         self._board = SummaryWriter(str(run_dir.tensorboard))
 
@@ -59,13 +61,26 @@ class Journal(NullJournal):
         write_submission_header(self._mlperf, workload=workload, platform=platform)
 
     def mlperf(self, key: str, value: Any = None, **metadata: Any) -> None:
-        self._mlperf.event(key, value, **metadata)
+        if self._is_new(key, metadata):
+            self._mlperf.event(key, value, **metadata)
 
     def mlperf_start(self, key: str, value: Any = None, **metadata: Any) -> None:
-        self._mlperf.start(key, value, **metadata)
+        if self._is_new(key, metadata):
+            self._mlperf.start(key, value, **metadata)
 
     def mlperf_stop(self, key: str, value: Any = None, **metadata: Any) -> None:
-        self._mlperf.end(key, value, **metadata)
+        if self._is_new(key, metadata):
+            self._mlperf.end(key, value, **metadata)
+
+    def _is_new(self, key: str, metadata: dict[str, Any]) -> bool:
+        """False for what an earlier process has logged of this epoch: the rules want each interval once, also where a run was
+        stopped within it, or does it again."""
+        number = _epoch(metadata)
+        if number is None:
+            return True
+        new = (key, number) not in self._logged
+        self._logged.add((key, number))
+        return new
 
     def scalars(self, step: int, values: dict[str, float]) -> None:
         for name, value in values.items():
@@ -77,3 +92,8 @@ class Journal(NullJournal):
     def close(self) -> None:
         self._mlperf.close()
         self._board.close()
+
+
+def _epoch(metadata: dict[str, Any]) -> int | None:
+    """The epoch that a line of an MLPerf log is about."""
+    return metadata.get("epoch_num", metadata.get("first_epoch_num"))

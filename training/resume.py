@@ -5,38 +5,80 @@ from __future__ import annotations
 import dataclasses
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from typing import Any
 
 from results.record import EpochFigures, EvaluationFigures
 from results.yaml_file import ConfigurationError
 from training import checkpoint
 from training.device import random_state, set_random_state
+from training.epoch import EpochUnderWay
+from training.stop import StopRequest
 from training.trainer import Progress, Trainer
 
 
-def save(trainer: Trainer) -> None:
-    """Write the latest checkpoint, and the best when the last evaluation was; collective."""
-    own = {"pipeline": trainer.source.state().hex(), "random": random_state(trainer.device)}
-    ranks = trainer.communicator.gather_objects(own)
-    if trainer.communicator.rank != 0:
-        return
+def save(trainer: Trainer, *, evaluated: bool = True) -> None:
+    """Write the latest checkpoint, and the best when the last evaluation was; collective.
+
+    `evaluated`: the model is that of the last evaluation.
+
+    Raises:
+        ConfigurationError: on rank 0; it cannot be written.
+    """
+    ranks = trainer.communicator.gather_objects_to_first(_own(trainer))
+    if trainer.communicator.rank == 0:
+        _write(trainer, ranks, best=evaluated and _is_best(trainer.progress))
+
+
+@contextmanager
+def kept_if_asked(trainer: Trainer, stop: StopRequest) -> Iterator[None]:
+    """While an evaluation goes on, which may outlast the patience of whoever asks the run to stop: rank 0 then keeps at once
+    what was trained before it. Nothing that it writes changes in an evaluation. Collective."""
+    with trainer.clock.account("checkpoint_and_logging"):
+        ranks = trainer.communicator.gather_objects_to_first(_own(trainer))
+
+    def keep() -> None:
+        with suppress(ConfigurationError):  # it is told when the evaluation is over, and a checkpoint is tried again
+            _write(trainer, ranks, best=False)
+
+    with stop.at_once(keep) if trainer.communicator.rank == 0 else nullcontext():
+        yield
+
+
+def _is_best(progress: Progress) -> bool:
+    return progress.evaluations[-1] is max(progress.evaluations, key=lambda evaluation: sum(evaluation.metrics.values()))
+
+
+def _own(trainer: Trainer) -> dict[str, Any]:
+    """What differs from rank to rank."""
+    return {
+        "pipeline": trainer.source.state().hex(),
+        "random": random_state(trainer.device),
+        # Batch norm gathers its running statistics from the rank's own batches.
+        "buffers": {name: buffer.to("cpu", copy=True) for name, buffer in trainer.model.named_buffers()},
+        "under_way": trainer.under_way.state(trainer.timer) if trainer.under_way else None,
+    }
+
+
+def _write(trainer: Trainer, ranks: list[dict[str, Any]], *, best: bool) -> None:
     start_s = time.monotonic()
-    progress = trainer.progress
-    latest = progress.evaluations[-1]
-    best = max(progress.evaluations, key=lambda evaluation: sum(evaluation.metrics.values()))
-    trainer.clock.on_the_clock_s()  # charges the open account up to now, so that the checkpoint holds it
+    progress, under_way = trainer.progress, trainer.under_way
     state = {
         "time_s": time.time(),
         "model": trainer.model.state_dict(),
         "optimizer": trainer.optimizer.inner.state_dict(),
         "scaler": trainer.precision.scaler.state_dict() if trainer.precision.scaler else {},
         "ranks": ranks,
-        "accounts_s": dict(trainer.clock.seconds_s),
+        "accounts_s": trainer.clock.so_far_s(),
         "progress": _to_json(progress),
+        "history": trainer.history.state(),
         "spec": trainer.spec.model_dump_json(),
     }
-    checkpoint.save(trainer.run_dir, state, best=latest is best)
-    trainer.journal.event("checkpoint", epoch=progress.epoch, seconds_s=time.monotonic() - start_s)
+    checkpoint.save(trainer.run_dir, state, best=best)
+    trainer.journal.event(
+        "checkpoint", epoch=progress.epoch, step=under_way.steps if under_way else 0, seconds_s=time.monotonic() - start_s
+    )
 
 
 def take_over(trainer: Trainer, earlier: list[dict[str, Any]], initialization_s: float) -> None:
@@ -54,7 +96,8 @@ def take_over(trainer: Trainer, earlier: list[dict[str, Any]], initialization_s:
     restart_s = max(last_sign_s - kept_until_s, 0.0) + initialization_s
     trainer.clock.add("restart", restart_s)
     trainer.progress.restarts += 1
-    trainer.journal.event("resumed", epoch=trainer.progress.epoch, restart_s=restart_s)
+    step = trainer.under_way.steps if trainer.under_way else 0
+    trainer.journal.event("resumed", epoch=trainer.progress.epoch, step=step, restart_s=restart_s)
 
 
 def _restore(trainer: Trainer, state: dict[str, Any]) -> None:
@@ -71,6 +114,11 @@ def _restore(trainer: Trainer, state: dict[str, Any]) -> None:
     own = ranks[trainer.communicator.rank]
     trainer.source.restore(bytes.fromhex(own["pipeline"]))
     set_random_state(trainer.device, own["random"])
+    for name, buffer in trainer.model.named_buffers():
+        buffer.copy_(own["buffers"][name])
+    if own["under_way"] is not None:
+        trainer.under_way = EpochUnderWay.of_state(own["under_way"], trainer.device)
+    trainer.history.restore(state["history"])
     trainer.progress = _from_json(state["progress"])
     for account, seconds_s in state["accounts_s"].items():
         if account != "initialization":

@@ -6,6 +6,7 @@ import datetime
 import json
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -15,9 +16,10 @@ import torch
 from results import events, rails
 from results.facts import HostFacts, git_facts, host_facts, relevant_environment, software_facts
 from results.model import write_atomically
-from results.record import Accounts, EnergyFigures, RunRecord, Status
+from results.record import Accounts, EnergyFigures, Failure, RunRecord, Status
 from results.rundir import RunDirectory
 from results.spec import RunSpec
+from results.yaml_file import ConfigurationError
 from training import energy, memory, page_cache, resume
 from training.binding import binding_notes, rank_binding
 from training.clock import AccountName, RunClock
@@ -27,6 +29,7 @@ from training.device import check_not_shared, compute_facts, rank_device, set_nu
 from training.energy import EnergyMeter
 from training.journal import Journal, NullJournal
 from training.process import RankPlace
+from training.stop import StopAgreed, StopRequest
 from training.trainer import Trainer
 from training.workload import Shard, load_workload
 
@@ -43,10 +46,12 @@ class Outcome:
     gpu_boards: EnergyFigures | None
     notes: list[str]
     """What a reader must know."""
+    failure: Failure | None = None
+    """Where it was interrupted, and what to do."""
 
 
-def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock) -> Status:
-    """Train until the target is reached or the epochs are used up; rank 0 leaves the record."""
+def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock, stop: StopRequest) -> Status:
+    """Train until the target is reached, the epochs are used up, or the ranks are asked to stop; rank 0 leaves the record."""
     started_at = _now()
     # Rank 0 alone reads what an earlier process left, and tells the others: they may come here after its first new line.
     earlier = list(events.read(run_dir.path)) if place.rank == 0 else []
@@ -68,8 +73,9 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock)
     if not resuming:
         _announce(journal, spec, cleared)
     trainer = Trainer(
-        spec=spec, run_dir=run_dir, workload=workload, communicator=communicator, device=device, clock=clock, journal=journal
-    )
+        spec=spec, run_dir=run_dir, workload=workload, communicator=communicator, device=device, clock=clock, journal=journal,
+        asked_to_stop=stop.asked,
+    )  # fmt: skip
     memory.warm_up(trainer)
     bindings = communicator.gather_objects(rank_binding(place, device))
     hosts = list({facts.hostname: facts for facts in _from_each_host(communicator, host_facts)}.values())
@@ -77,7 +83,7 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock)
     meter = EnergyMeter(device)
     meter.read()
     _start_clock(trainer, earlier if resuming else None)
-    outcome = _train(trainer, meter)
+    outcome = _train(trainer, meter, stop)
     _sample_rails(communicator, run_dir.rails_after)
     if communicator.rank == 0:
         trainer.history.write(run_dir.steps)
@@ -113,28 +119,77 @@ def _start_clock(trainer: Trainer, earlier: list[dict[str, Any]] | None) -> None
         resume.take_over(trainer, earlier, initialization_s)
 
 
-def _train(trainer: Trainer, meter: EnergyMeter) -> Outcome:
-    for block in trainer.blocks():
-        trainer.train_block(block)
-        if trainer.evaluate().reached:
-            break
-        with trainer.clock.account("checkpoint_and_logging"):
-            if trainer.settings.checkpoints:
-                resume.save(trainer)
-            _show_predictions(trainer)
+def _train(trainer: Trainer, meter: EnergyMeter, stop: StopRequest) -> Outcome:
+    try:
+        stop.hold()
+        _train_to_the_end(trainer, stop)
+        stop.over()
+    except StopAgreed:
+        return _interrupted(trainer, meter, stop)
     reached = trainer.progress.reached
     status: Status = "finished" if reached else "target-missed"
     trainer.journal.mlperf_stop("run_stop", status="success" if reached else "aborted")
     trainer.journal.event("run_stop", status=status, time_to_train_s=trainer.time_to_train_s)
     trainer.clock.stop()
     meter.read()
-    ranks = trainer.communicator.gather_objects(dict(trainer.clock.seconds_s))
+    accounts_s = _accounts_s(trainer)
     # The clock stopped at the evaluation that reached the target; keeping its weights is off the clock.
     if reached and trainer.settings.checkpoints:
         resume.save(trainer)
     gpu_boards, notes = energy.total(trainer.communicator, meter, restarts=trainer.progress.restarts)
-    accounts_s = {name: max(rank[name] for rank in ranks) for name in trainer.clock.seconds_s}
     return Outcome(status=status, accounts_s=accounts_s, gpu_boards=gpu_boards, notes=notes)
+
+
+def _train_to_the_end(trainer: Trainer, stop: StopRequest) -> None:
+    """Train and evaluate, with a checkpoint after each evaluation that did not reach the target.
+
+    Raises:
+        StopAgreed: the ranks were asked to stop, and nothing of this place is kept yet.
+    """
+    for block in trainer.blocks():
+        trainer.train_block(block)
+        with resume.kept_if_asked(trainer, stop) if trainer.settings.checkpoints else nullcontext():
+            figures, stopping = trainer.evaluate()
+        if figures.reached:
+            return
+        if stopping and trainer.progress.epoch < trainer.settings.max_epochs:
+            raise StopAgreed
+        with trainer.clock.account("checkpoint_and_logging"):
+            if trainer.settings.checkpoints:
+                resume.save(trainer)
+            _show_predictions(trainer)
+
+
+def _interrupted(trainer: Trainer, meter: EnergyMeter, stop: StopRequest) -> Outcome:
+    """Keep what was done, and say where a later process goes on."""
+    stop.over()
+    progress, under_way = trainer.progress, trainer.under_way
+    way_on = "trainscale resume goes on from there"
+    try:
+        with trainer.clock.account("checkpoint_and_logging"):
+            if trainer.settings.checkpoints:
+                evaluated = under_way is None and bool(progress.evaluations) and progress.evaluations[-1].epoch == progress.epoch
+                resume.save(trainer, evaluated=evaluated)
+            else:
+                way_on = "no checkpoint was asked for, so trainscale resume begins again"
+    except ConfigurationError as error:
+        way_on = f"{error}; trainscale resume goes on from the checkpoint before"
+    trainer.clock.stop()
+    where = f"after epoch {progress.epoch}"
+    if under_way is not None:
+        where = f"after step {under_way.steps} of {trainer.steps_per_epoch} of epoch {under_way.epoch}"
+    trainer.journal.event("interrupted", epoch=progress.epoch, step=under_way.steps if under_way else 0)
+    # Also waits until rank 0 has written: a launcher ends all ranks when the first one leaves with this status.
+    accounts_s = _accounts_s(trainer)
+    meter.read()
+    gpu_boards, notes = energy.total(trainer.communicator, meter, restarts=progress.restarts)
+    failure = Failure(message=f"interrupted {where}; {way_on}")
+    return Outcome(status="interrupted", accounts_s=accounts_s, gpu_boards=gpu_boards, notes=notes, failure=failure)
+
+
+def _accounts_s(trainer: Trainer) -> dict[AccountName, float]:
+    ranks = trainer.communicator.gather_objects(dict(trainer.clock.seconds_s))
+    return {name: max(rank[name] for rank in ranks) for name in trainer.clock.seconds_s}
 
 
 def _show_predictions(trainer: Trainer) -> None:
@@ -152,6 +207,7 @@ def _record(trainer: Trainer, outcome: Outcome, started_at: str, hosts: list[Hos
     return RunRecord(
         spec=spec,
         status=outcome.status,
+        failure=outcome.failure,
         started_at=started_at,
         stopped_at=_now(),
         time_to_train_s=trainer.time_to_train_s,

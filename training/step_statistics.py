@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from results.record import Spread
 
@@ -57,6 +58,14 @@ class StepHistory:
         reduced = np.stack([seconds.min(axis=0), np.median(seconds, axis=0), seconds.max(axis=0)], axis=-1)
         self.rows.append(reduced.astype(np.float32))
         self.slowest.append(steps.busy_s.argmax(axis=0).astype(np.int32))
+
+    def state(self) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """What a checkpoint keeps."""
+        return [(torch.from_numpy(rows), torch.from_numpy(ranks)) for rows, ranks in zip(self.rows, self.slowest, strict=True)]
+
+    def restore(self, state: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+        """Go on after the steps of an earlier process."""
+        self.rows, self.slowest = [rows.numpy() for rows, _ in state], [ranks.numpy() for _, ranks in state]
 
     def write(self, path: Path) -> None:
         """Write `seconds_s` [steps, (step, input wait, exposed communication), (min, median, max)] and `slowest_rank` [steps]."""

@@ -71,6 +71,11 @@ class TorchCommunicator(Communicator):
             gathered += received
         return gathered
 
+    def largest(self, values: list[float]) -> list[float]:
+        found = torch.tensor(values, dtype=torch.float64)
+        dist.all_reduce(found, op=dist.ReduceOp.MAX)
+        return found.tolist()
+
     def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
         if self._group is None:
             return tensor

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 
-import numpy as np
 import torch
 
 from results.record import EpochFigures, EvaluationFigures
@@ -18,11 +17,13 @@ from training import step_statistics
 from training.batch_norm import share_batch_norm
 from training.clock import RunClock
 from training.communicator import Communicator
+from training.epoch import EpochUnderWay, finish_epoch
 from training.journal import NullJournal
 from training.optimizer import build_optimizer
 from training.precision import Precision
 from training.schedule import Schedule
 from training.step_timer import step_timer
+from training.stop import StopAgreed, StopAgreement
 from training.workload import Batch, TrainSource, Workload
 
 PROGRESS_EVERY_S = 0.5
@@ -63,12 +64,14 @@ class Trainer:
 
     def __init__(
         self, *, spec: RunSpec, run_dir: RunDirectory, workload: Workload, communicator: Communicator,
-        device: torch.device, clock: RunClock, journal: NullJournal,
+        device: torch.device, clock: RunClock, journal: NullJournal, asked_to_stop: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self.spec, self.settings, self.run_dir = spec, spec.settings, run_dir
         self.workload, self.communicator, self.device = workload, communicator, device
         self.clock, self.journal = clock, journal
+        self.asked_to_stop, self.agreement = asked_to_stop, StopAgreement(communicator, asked_to_stop)
         self.progress = Progress()
+        self.under_way: EpochUnderWay | None = None
         self.history = step_statistics.StepHistory()
         self.timer = step_timer(device)
         self.precision = Precision(self.settings.precision, device)
@@ -123,45 +126,56 @@ class Trainer:
         return -(-self.source.batches_per_epoch // self.settings.communication.backward_passes_per_step)
 
     def blocks(self) -> Iterator[list[int]]:
-        """The epochs still to be trained, in blocks that each end with an evaluation."""
+        """The epochs since the last evaluation, in blocks that each end with one; an earlier process may have begun the first."""
         block: list[int] = []
-        for epoch in range(self.progress.epoch + 1, self.settings.max_epochs + 1):
+        evaluated = self.progress.evaluations[-1].epoch if self.progress.evaluations else 0
+        for epoch in range(evaluated + 1, self.settings.max_epochs + 1):
             block.append(epoch)
             if self.settings.evaluation.due(epoch, self.settings.max_epochs):
                 yield block
                 block = []
 
     def train_block(self, block: list[int]) -> None:
-        """Train a block of epochs."""
+        """Train a block of epochs, or what is left of it.
+
+        Raises:
+            StopAgreed: the ranks stop after this step.
+        """
         metadata = {"first_epoch_num": block[0], "epoch_count": len(block)}
         self.journal.mlperf_start("block_start", **metadata)
         for epoch in block:
-            self.journal.mlperf_start("epoch_start", epoch_num=epoch)
-            self._train_epoch(epoch)
-            self.journal.mlperf_stop("epoch_stop", epoch_num=epoch)
+            if epoch > self.progress.epoch:
+                self.journal.mlperf_start("epoch_start", epoch_num=epoch)
+                stopping = self._train_epoch(epoch)
+                self.journal.mlperf_stop("epoch_stop", epoch_num=epoch)
+                if stopping:
+                    raise StopAgreed
         self.journal.mlperf_stop("block_stop", first_epoch_num=block[0])
 
-    def _train_epoch(self, epoch: int) -> None:
+    def _train_epoch(self, epoch: int) -> bool:
+        """Returns true where some rank was asked to stop."""
         self.clock.switch("training")
-        start_s = time.monotonic()
         self.model.train()
-        batches = self._timed(self.source.epoch(epoch))
-        loss_sum = torch.zeros((), dtype=torch.float64, device=self.device)
-        samples, shown_s, rate = 0, start_s, 0.0
-        for number in range(self.steps_per_epoch):
+        so_far = self.under_way = self.under_way or EpochUnderWay(epoch, self.device)
+        batches = self._timed(self.source.epoch(epoch, so_far.steps * self.settings.communication.backward_passes_per_step))
+        so_far.go_on()
+        self.agreement.begin()
+        shown_s, rate = time.monotonic(), 0.0
+        while so_far.steps < self.steps_per_epoch:
             rate = self.schedule.rate(self.progress.step)
             loss, step_samples, global_samples = self._step(batches, rate)
-            loss_sum += loss
-            samples += global_samples
+            so_far.add(loss, global_samples)
             self._check(loss, rate)
             self.progress.step += 1
-            now_s = time.monotonic()
-            if now_s - shown_s >= PROGRESS_EVERY_S:
-                shown_s = now_s
-                self._show(epoch, number + 1, float(loss) / max(step_samples, 1), rate, samples / (now_s - start_s))
+            if time.monotonic() - shown_s >= PROGRESS_EVERY_S:
+                shown_s = time.monotonic()
+                self._show(so_far, float(loss) / max(step_samples, 1), rate)
+            # After the last step the figures of the epoch carry the question.
+            if so_far.steps < self.steps_per_epoch and self.agreement.after_step():
+                raise StopAgreed
         for _ in batches:
             raise RuntimeError("the input pipeline yields more batches than it announced")
-        self._finish_epoch(epoch, start_s, loss_sum, samples, rate)
+        return self._finish_epoch(so_far, rate)
 
     def _timed(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         while True:
@@ -208,44 +222,30 @@ class Trainer:
             learning_rate=rate,
         )
 
-    def _show(self, epoch: int, step: int, loss: float, rate: float, samples_per_s: float) -> None:
+    def _show(self, so_far: EpochUnderWay, loss: float, rate: float) -> None:
         if not math.isfinite(loss):
             self._fail(loss, rate)
+        samples_per_s = so_far.samples / so_far.seconds_s
         self.journal.event(
-            "progress", epoch=epoch, step=step, steps_per_epoch=self.steps_per_epoch, max_epochs=self.settings.max_epochs,
-            loss=round(loss, 6), samples_per_s=round(samples_per_s, 3),
+            "progress", epoch=so_far.epoch, step=so_far.steps, steps_per_epoch=self.steps_per_epoch,
+            max_epochs=self.settings.max_epochs, loss=round(loss, 6), samples_per_s=round(samples_per_s, 3),
         )  # fmt: skip
         self.journal.scalars(self.progress.step, {"loss": loss, "learning_rate": rate, "images_per_s": samples_per_s})
 
-    def _finish_epoch(self, epoch: int, start_s: float, loss_sum: torch.Tensor, samples: int, rate: float) -> None:
-        if not math.isfinite(float(loss_sum)):
-            self._fail(float(loss_sum), rate)
-        # One gathering for all figures; it is the ranks' meeting point too, so the seconds are the slowest rank's.
-        own = (self.timer.take(), float(loss_sum), time.monotonic() - start_s)
-        gathered = self.communicator.gather_objects(own)
-        seconds_s = max(row[2] for row in gathered)
-        steps = step_statistics.EpochSteps(np.stack([row[0] for row in gathered]))
-        self.history.add(steps)
-        columns = steps.seconds_s
-        figures = EpochFigures(
-            epoch=epoch,
-            samples=samples,
-            steps=self.steps_per_epoch,
-            seconds_s=seconds_s,
-            loss=sum(row[1] for row in gathered) / samples,
-            learning_rate=rate,
-            step_time_s=step_statistics.spread(columns[:, :, step_statistics.STEP].mean(axis=1)),
-            input_wait_s=step_statistics.spread(columns[:, :, step_statistics.INPUT].sum(axis=1)),
-            exposed_communication_s=step_statistics.spread(columns[:, :, step_statistics.EXPOSED].sum(axis=1)),
-            slowest_rank=steps.slowest_rank,
-        )
-        self.progress.epoch = epoch
-        self.progress.epochs.append(figures)
-        self.progress.input_wait_s += steps.mean_sum_s(step_statistics.INPUT)
-        self.progress.exposed_communication_s += steps.mean_sum_s(step_statistics.EXPOSED)
-        self.progress.straggler_s += steps.straggler_s
+    def _finish_epoch(self, so_far: EpochUnderWay, rate: float) -> bool:
+        if not math.isfinite(float(so_far.loss_sum)):
+            self._fail(float(so_far.loss_sum), rate)
+        end = finish_epoch(so_far, self.timer, self.communicator, rate=rate, asked=self.asked_to_stop())
+        self.history.add(end.steps)
+        self.under_way = None
+        self.progress.epoch = so_far.epoch
+        self.progress.epochs.append(end.figures)
+        self.progress.input_wait_s += end.steps.mean_sum_s(step_statistics.INPUT)
+        self.progress.exposed_communication_s += end.steps.mean_sum_s(step_statistics.EXPOSED)
+        self.progress.straggler_s += end.steps.straggler_s
         with self.clock.account("checkpoint_and_logging"):
-            self._log_epoch(figures, steps)
+            self._log_epoch(end.figures, end.steps)
+        return end.asked_to_stop
 
     def _log_epoch(self, figures: EpochFigures, steps: step_statistics.EpochSteps) -> None:
         total_s = max(steps.mean_sum_s(step_statistics.STEP), 1e-9)
@@ -263,8 +263,9 @@ class Trainer:
             },
         )
 
-    def evaluate(self) -> EvaluationFigures:
-        """Evaluate the model as it is; all ranks come back with the same figures and the same time."""
+    def evaluate(self) -> tuple[EvaluationFigures, bool]:
+        """Evaluate the model as it is; all ranks come back with the same figures and the same time, and true where one of them
+        was asked to stop."""
         epoch = self.progress.epoch
         self.clock.switch("evaluation")
         start_s = time.monotonic()
@@ -273,7 +274,7 @@ class Trainer:
         with torch.inference_mode(), self.precision.autocast():
             evaluation = self.workload.evaluate(self.model, self.communicator)
         reached = self.workload.reached(evaluation.metrics)
-        own = (time.monotonic() - start_s, self.clock.on_the_clock_s())
+        own = (time.monotonic() - start_s, self.clock.on_the_clock_s(), self.asked_to_stop())
         gathered = self.communicator.gather_objects(own)
         figures = EvaluationFigures(
             epoch=epoch,
@@ -291,4 +292,4 @@ class Trainer:
             figures=figures.model_dump(mode="json"),
         )  # fmt: skip
         self.journal.scalars(self.progress.step, dict(figures.metrics))
-        return figures
+        return figures, any(row[2] for row in gathered)

@@ -83,15 +83,19 @@ class TrainSource(ABC):
     """Forward passes per epoch on each rank."""
 
     @abstractmethod
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """Batches of epoch number `epoch` (from 1); its order and augmentation depend on the seed, epoch and rank alone."""
+    def epoch(self, epoch: int, done: int = 0) -> Iterator[Batch]:
+        """Batches of epoch number `epoch` (from 1); its order and augmentation depend on the seed, epoch and rank alone.
+
+        The first `done` of them are left out, and cost nothing: an earlier process of this run has trained on them.
+        """
 
     def state(self) -> bytes:
-        """What a checkpoint at the end of an epoch must keep of this rank's pipeline; empty when the epoch number says all."""
+        """What a checkpoint must keep of this rank's pipeline to go on after the last batch that `epoch` gave, or after its end;
+        empty where the numbers of epoch and batch say all."""
         return b""
 
     def restore(self, state: bytes) -> None:  # noqa: B027 - most sources have no state
-        """Go on after the epoch at whose end `state` was taken; called before the first `epoch`."""
+        """Go on where `state` was taken; called before the first `epoch`."""
 
     def close(self) -> None:  # noqa: B027 - most sources hold nothing that needs it
         """Release threads, workers and device memory."""

@@ -39,7 +39,8 @@ JobAcctGatherParams=OverMemoryKill
 JobCompType=jobcomp/filetxt
 JobCompLoc={log}/jobcomp.txt
 SlurmdTimeout=10
-KillWait=5
+# As by default: between SIGTERM and SIGKILL ranks agree on a step and write a checkpoint.
+KillWait=30
 # Without it, ranks whose neighbour died hang in MPI.
 KillOnBadExit=1
 NodeName={node_list} NodeAddr=10.10.0.[1-{nodes}] CPUs={cpus} Boards=1 SocketsPerBoard=1 CoresPerSocket={cpus} \

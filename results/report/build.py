@@ -206,6 +206,9 @@ def _remarks(archive: Archive, found: Sequence[Curve], ambiguous: set[str], publ
             "The logs come from different MLPerf rounds, whose rules and schedules differ; rounds are never mixed or compared."
         )
     remarks += [f"Runs named {name} come from different machines; they are kept apart." for name in sorted(ambiguous)]
+    resumed = [f"{run.name} ({_times(run.restarts)}, {run.restart_s or 0.0:.1f} s)" for run in runs if run.restarts]
+    if resumed:
+        remarks.append(f"Interrupted and resumed; the time lost counts in the time to train: {', '.join(resumed)}.")
     if any(row.score.runs < 3 for curve in found for row in curve.rows):
         remarks.append(
             "Some rows have fewer than three runs: one lucky evaluation moves such a row by 6 to 28%. MLPerf asks for five."
@@ -213,6 +216,10 @@ def _remarks(archive: Archive, found: Sequence[Curve], ambiguous: set[str], publ
     if not found and runs:
         remarks.append("No run here can be scored; each is listed below with the reason.")
     return remarks
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _ambiguous_systems(runs: Iterable[Run]) -> set[str]:

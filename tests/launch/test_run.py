@@ -144,7 +144,7 @@ def long_run(data_dir: Path, runs: Path) -> Iterator[tuple[subprocess.Popen[str]
         yield process, family
     finally:
         process.terminate()
-        process.wait(timeout=30)
+        process.wait(timeout=120)
 
 
 def gone(family: list[psutil.Process], within_s: float = 10) -> bool:
@@ -152,16 +152,22 @@ def gone(family: list[psutil.Process], within_s: float = 10) -> bool:
     return not alive
 
 
-def test_interrupted_by_the_user_and_resumed(few_digits_dir: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_by_the_user_and_resumed(few_digits_dir: Path, tmp_path: Path, number: signal.Signals) -> None:
+    """The ranks are asked for a checkpoint at once, and nothing but starting again is lost."""
     with long_run(few_digits_dir, tmp_path) as (process, family):
-        process.send_signal(signal.SIGINT)
-        assert gone(family)
+        process.send_signal(number)
+        assert gone(family, within_s=100)
         out, _ = process.communicate(timeout=20)
     assert process.returncode == 5
-    assert "interrupted by SIGINT" in out
+    assert "stopping at the next step, with a checkpoint" in out
+    kept, interrupted = list(events.read(tmp_path / "long"))[-2:]
+    assert (kept["event"], interrupted["event"]) == ("checkpoint", "interrupted")
     record = record_of(tmp_path / "long")
     assert record.status == "interrupted"
-    assert record.epochs
+    assert [e.epoch for e in record.epochs] == list(range(1, kept["epoch"] + 1))
+    place = f"step {kept['step']} of 7 of epoch {kept['epoch'] + 1}" if kept["step"] else f"epoch {kept['epoch']}"
+    assert f"interrupted after {place}; trainscale resume goes on from there" in out
 
     spec = tmp_path / "long" / "spec.json"
     spec.write_text(spec.read_text().replace('"accuracy": 1.01', '"accuracy": 0.0'))  # let the next evaluation be the last
@@ -169,6 +175,7 @@ def test_interrupted_by_the_user_and_resumed(few_digits_dir: Path, tmp_path: Pat
     assert done.returncode == 0, done.stdout + done.stderr
     resumed = record_of(tmp_path / "long")
     assert (resumed.status, resumed.restarts) == ("finished", 1)
+    assert f"resumed after {place.replace(' of 7', '')}" in done.stdout
     assert resumed.accounts.restart_s > 0
     assert [e.epoch for e in resumed.epochs] == list(range(1, len(resumed.epochs) + 1))
 

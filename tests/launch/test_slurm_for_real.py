@@ -21,6 +21,8 @@ from results.record import RunRecord
 from tests.launch.support import ROOT, TINY, overrides
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+STEPS = 7
+"""In an epoch of `a_long_run`: 83 images, 6 on each of two ranks."""
 SITE = ROOT / "slurm" / "sites" / "emulated.yaml"
 
 
@@ -44,11 +46,12 @@ def trainscale(cluster: Cluster, *arguments: str | Path) -> str:
 
 
 def experiment(
-    folder: Path, data: Path, *, nodes: list[int], epochs: int = 2, target: float = 0.01, rails: int = 1, **keys: str
-) -> Path:
+    folder: Path, data: Path, *, nodes: list[int], epochs: int = 2, target: float = 0.01, rails: int = 1, batch: int = 16,
+    **keys: str,
+) -> Path:  # fmt: skip
     path = folder / "experiment.yaml"
     settings = {
-        "image_size": 32, "local_batch_size": 16, "max_epochs": epochs, "evaluation.local_batch_size": 31, "precision": "fp32",
+        "image_size": 32, "local_batch_size": batch, "max_epochs": epochs, "evaluation.local_batch_size": 31, "precision": "fp32",
         "quality_target": {"accuracy": target}, "schedule.warmup_epochs": 0,
     }  # fmt: skip
     document = {
@@ -76,6 +79,22 @@ def happened(run_dir: Path, name: str) -> int:
     return sum(event["event"] == name for event in events.read(run_dir))
 
 
+def within_an_epoch(run_dir: Path) -> bool:
+    """The last that was heard of a run is one of the first steps of an epoch."""
+    last = list(events.read(run_dir))[-1]
+    return last["event"] == "progress" and last["step"] in (1, 2)
+
+
+def kept_at_the_signal(run_dir: Path) -> tuple[int, int]:
+    """Epoch and step of the checkpoint with which an interrupted run ended, within an epoch."""
+    told = list(events.read(run_dir))
+    place = next(number for number, event in enumerate(told) if event["event"] == "interrupted")
+    kept = told[place - 1]
+    assert kept["event"] == "checkpoint"
+    assert 0 < kept["step"] < STEPS
+    return kept["epoch"], kept["step"]
+
+
 def processes(run_dir: Path) -> list[psutil.Process]:
     """Every process of that run, on whichever node."""
     found = []
@@ -90,7 +109,7 @@ def processes(run_dir: Path) -> list[psutil.Process]:
 def a_long_run(cluster: Cluster, few_digits_dir: Path, tmp_path: Path) -> Path:
     """Run directory of a run on two nodes that goes on and on, with a checkpoint behind it; its job ends with the test."""
     runs = tmp_path / "runs"
-    path = experiment(tmp_path, few_digits_dir, nodes=[2], epochs=200, target=1.0)
+    path = experiment(tmp_path, few_digits_dir, nodes=[2], epochs=200, target=1.0, batch=6)
     trainscale(cluster, "submit", path, "--runs", runs, "--site", SITE)
     run_dir = runs / "resnet50-digits-n2x1-emulated-1-r1"
     until(lambda: happened(run_dir, "checkpoint"))
@@ -158,12 +177,21 @@ def test_every_way_to_launch(cluster: Cluster, few_digits_dir: Path, tmp_path: P
 
 
 def test_scancel_leaves_an_interrupted_run_and_no_process(cluster: Cluster, a_long_run: Path) -> None:
+    """And a checkpoint of that step, from which the run goes on when it is submitted again."""
     (row,) = rows(cluster, a_long_run.parent)
+    until(lambda: within_an_epoch(a_long_run))
     on_head(cluster, "scancel", str(row["job"]))
-    until(lambda: not queue(cluster), timeout_s=30)
+    until(lambda: not queue(cluster), timeout_s=60)
     until(lambda: not processes(a_long_run), timeout_s=10)
     (row,) = rows(cluster, a_long_run.parent)
     assert row["status"] == "interrupted"
+    epoch, step = kept_at_the_signal(a_long_run)
+    assert f"interrupted after step {step} of {STEPS} of epoch {epoch + 1}" in str(row["detail"])
+
+    trainscale(cluster, "submit", a_long_run.parent.parent / "experiment.yaml", "--runs", a_long_run.parent, "--site", SITE)
+    until(lambda: happened(a_long_run, "resumed"))
+    resumed = next(event for event in events.read(a_long_run) if event["event"] == "resumed")
+    assert (resumed["epoch"], resumed["step"]) == (epoch, step)
 
 
 def test_a_killed_rank_is_named_with_its_host(cluster: Cluster, a_long_run: Path) -> None:
@@ -193,9 +221,13 @@ def test_a_lost_node_costs_no_run(cluster: Cluster, a_long_run: Path) -> None:
 
 
 def test_the_signal_before_the_time_limit_queues_the_job_again(cluster: Cluster, a_long_run: Path) -> None:
+    """It goes on from the step at which the signal came."""
     (row,) = rows(cluster, a_long_run.parent)
+    until(lambda: within_an_epoch(a_long_run))
     on_head(cluster, "scancel", "--signal=USR1", "--batch", str(row["job"]))  # as Slurm does by --signal=B:USR1@120
     until(lambda: happened(a_long_run, "resumed"))
+    resumed = next(event for event in events.read(a_long_run) if event["event"] == "resumed")
+    assert (resumed["epoch"], resumed["step"]) == kept_at_the_signal(a_long_run)
     (row,) = rows(cluster, a_long_run.parent)
     assert row["status"] == "running"
     assert (a_long_run / "record.interrupted.json").exists()

@@ -87,6 +87,13 @@ def test_failed_and_misrouted_runs_are_shown_and_not_counted(two_rails: Report) 
     assert all(row.runs == 5 for curve in two_rails.curves for row in curve.rows)
 
 
+def test_runs_that_were_resumed_are_named_with_the_time_lost(tmp_path: Path) -> None:
+    records = [a_record(repeat=repeat) for repeat in (1, 2)]
+    records.append(a_record(repeat=3, restart_s=93.5).model_copy(update={"restarts": 2}))
+    told = [remark for remark in report_of(write_records(tmp_path, records)).remarks if "resumed" in remark]
+    assert told == ["Interrupted and resumed; the time lost counts in the time to train: resnet50-1n-edr-1-3 (2 times, 93.5 s)."]
+
+
 def test_rails_side_by_side(two_rails: Report) -> None:
     (rails,) = two_rails.rails
     assert (rails.first, rails.second) == ("edr-1", "edr-2")

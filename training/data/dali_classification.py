@@ -42,7 +42,11 @@ def _evaluation_pipeline(images: ImageList, settings: Settings, shard: Shard, on
 
 
 class DaliClassification(TrainSource):
-    """One rank's shard, reshuffled over all ranks each epoch by DALI itself."""
+    """One rank's shard, reshuffled over all ranks each epoch by DALI itself.
+
+    DALI's checkpoint holds the place in the shuffled shard and the state of the random operators as they were behind the batch
+    that was given last, however many were made ahead. To go on within an epoch its reader skips files without decoding them.
+    """
 
     def __init__(self, images: ImageList, settings: Settings, shard: Shard, device: torch.device, seed: int) -> None:
         self.images, self.settings, self.shard, self.device = images, settings, shard, device
@@ -51,7 +55,7 @@ class DaliClassification(TrainSource):
         self.samples_per_epoch = len(images.files)
         self.batches_per_epoch = len(self.sizes)
         self._iterator: Any = None
-        self._checkpoint: str | bytes | None = None
+        self._checkpoint = b""
 
     def _open(self) -> Any:
         # DALI shuffles alike in every run; the run's own seed orders the files before that.
@@ -66,16 +70,16 @@ class DaliClassification(TrainSource):
         rank_seed = self.seed + 7919 * (self.shard.index + 1)
         pipeline = _training_pipeline(
             shuffled, self.settings, self.shard, rank_seed, self.device.type == "cuda",
-            batch_size=self.settings.local_batch_size, enable_checkpointing=True, checkpoint=self._checkpoint,
+            batch_size=self.settings.local_batch_size, enable_checkpointing=True, checkpoint=self._checkpoint or None,
             **pipeline_options(self.settings, self.device),
         )  # fmt: skip
         return _iterator(pipeline)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int, done: int = 0) -> Iterator[Batch]:
         if self._iterator is None:
             self._iterator = self._open()
         batches = iter(self._iterator)
-        for samples, global_samples in self.sizes:
+        for samples, global_samples in self.sizes[done:]:
             images, labels = _tensors(next(batches), self.settings)
             # A rank whose shard ran out trains on a padded image that counts nothing.
             kept = max(samples, 1)
@@ -84,7 +88,7 @@ class DaliClassification(TrainSource):
             raise RuntimeError("DALI yields more batches than its shard holds")
 
     def state(self) -> bytes:
-        return bytes(self._iterator.checkpoints()[0])
+        return bytes(self._iterator.checkpoints()[0]) if self._iterator is not None else self._checkpoint
 
     def restore(self, state: bytes) -> None:
         self._checkpoint = state

@@ -42,7 +42,7 @@ class DaliCocoTraining(TrainSource):
     """Training batches of one rank.
 
     The reader gets this rank's files of the whole run as one long list, since DALI's own shuffling knows no groups of like
-    images; its checkpoint holds the place in the list and the state of the random operators.
+    images; its checkpoint holds the place in the list and the state of the random operators behind the batch given last.
     """
 
     outputs: ClassVar[list[str]]
@@ -54,7 +54,7 @@ class DaliCocoTraining(TrainSource):
         self.samples_per_epoch = len(index)
         self.batches_per_epoch = order.batches_per_epoch
         self._iterator: Any = None
-        self._checkpoint: bytes | None = None
+        self._checkpoint = b""
 
     @abstractmethod
     def pipeline(self, names: list[str], seed: int, on_gpu: bool, **options: Any) -> Any:
@@ -64,10 +64,10 @@ class DaliCocoTraining(TrainSource):
     def batch(self, outputs: dict[str, Any], batch: RankBatch) -> Batch:
         """What training takes, from what the pipeline gives."""
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int, done: int = 0) -> Iterator[Batch]:
         if self._iterator is None:
             self._iterator = self._open()
-        for batch in self.order.epoch(epoch):
+        for batch in self.order.epoch(epoch)[done:]:
             yield self.batch(next(self._iterator)[0], batch)
 
     def _open(self) -> Any:
@@ -76,12 +76,12 @@ class DaliCocoTraining(TrainSource):
         rank_seed = self.order.seed + 7919 * (self.order.shard.index + 1)
         pipeline = self.pipeline(
             names, rank_seed, self.device.type == "cuda", batch_size=self.settings.local_batch_size,
-            enable_checkpointing=True, checkpoint=self._checkpoint, **pipeline_options(self.settings, self.device),
+            enable_checkpointing=True, checkpoint=self._checkpoint or None, **pipeline_options(self.settings, self.device),
         )  # fmt: skip
         return _iterator(pipeline, self.outputs, self.ragged, auto_reset=False)
 
     def state(self) -> bytes:
-        return bytes(self._iterator.checkpoints()[0])
+        return bytes(self._iterator.checkpoints()[0]) if self._iterator is not None else self._checkpoint
 
     def restore(self, state: bytes) -> None:
         self._checkpoint = state

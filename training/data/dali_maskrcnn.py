@@ -56,13 +56,26 @@ class DaliMaskRcnnTraining(DaliCocoTraining):
     def pipeline(self, names: list[str], seed: int, on_gpu: bool, **options: Any) -> Any:
         return _training_pipeline(self.index, names, self.settings, seed, on_gpu, **options)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        return prefetched(self._batches(epoch), self.settings.input.prefetch)
+    _state = b""
 
-    def _batches(self, epoch: int) -> Iterator[Batch]:
+    def epoch(self, epoch: int, done: int = 0) -> Iterator[Batch]:
+        for batch, state in prefetched(self._batches(epoch, done), self.settings.input.prefetch):
+            self._state = state
+            yield batch
+
+    def _batches(self, epoch: int, done: int) -> Iterator[tuple[Batch, bytes]]:
+        """Batches, each with the state behind it (half a kilobyte): the thread is ahead of training, and so is DALI."""
         if self.device.type == "cuda":
             torch.cuda.set_device(self.device)  # every thread has its own current GPU, at first number 0
-        yield from super().epoch(epoch)
+        for batch in super().epoch(epoch, done):
+            yield batch, super().state()
+
+    def state(self) -> bytes:
+        return self._state
+
+    def restore(self, state: bytes) -> None:
+        super().restore(state)
+        self._state = state
 
     def batch(self, outputs: dict[str, Any], batch: RankBatch) -> Batch:
         kept = range(max(batch.samples, 1))

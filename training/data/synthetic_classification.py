@@ -30,8 +30,8 @@ class SyntheticClassification(TrainSource):
         self.batches_per_epoch = len(self.sizes)
         self.images, self.labels = random_images(settings, settings.local_batch_size, device, seed + shard.index)
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        for samples, global_samples in self.sizes:
+    def epoch(self, epoch: int, done: int = 0) -> Iterator[Batch]:
+        for samples, global_samples in self.sizes[done:]:
             kept = max(samples, 1)
             yield Batch(inputs=self.images[:kept], targets=self.labels[:kept], samples=samples, global_samples=global_samples)
 

@@ -44,8 +44,8 @@ class SyntheticCocoTraining(TrainSource):
         self.batches_per_epoch = len(self.sizes)
         self.inputs, self.targets = inputs, targets
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        for samples, global_samples in self.sizes:
+    def epoch(self, epoch: int, done: int = 0) -> Iterator[Batch]:
+        for samples, global_samples in self.sizes[done:]:
             kept = slice(0, max(samples, 1))
             targets = tuple(part[kept] for part in self.targets) if isinstance(self.targets, tuple) else self.targets[kept]
             yield Batch(inputs=self.inputs[kept], targets=targets, samples=samples, global_samples=global_samples)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset
@@ -17,13 +18,18 @@ from training.workload import Batch, Shard, TrainSource
 
 
 class _Images(Dataset[tuple[torch.Tensor, int]]):
+    """Images by (number, seed of what is random)."""
+
     def __init__(self, images: ImageList, transform: Any) -> None:
         self.images, self.transform = images, transform
 
     def __len__(self) -> int:
         return len(self.images.files)
 
-    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+    def __getitem__(self, key: tuple[int, list[int]]) -> tuple[torch.Tensor, int]:
+        index, seed = key
+        # torchvision draws from the worker's generator. Its place must not depend on the images before: a resumed run skips them.
+        torch.default_generator.manual_seed(int(np.random.SeedSequence(seed).generate_state(1, np.uint64)[0]))
         with Image.open(self.images.root / self.images.files[index]) as image:
             return self.transform(image.convert("RGB")), self.images.labels[index]
 
@@ -49,13 +55,14 @@ def _evaluation_transform(settings: Settings) -> Any:
     )
 
 
-def _loader(dataset: _Images, settings: Settings, batches: list[list[int]], generator: torch.Generator | None) -> Any:
+def _loader(dataset: _Images, settings: Settings, batches: list[list[tuple[int, list[int]]]]) -> Any:
     return DataLoader(
         dataset,
-        batch_sampler=batches,
+        batch_sampler=batches,  # type: ignore[arg-type]
         num_workers=settings.input.threads,
         prefetch_factor=settings.input.prefetch,
-        generator=generator,
+        # Of its own, lest opening a loader draws from the state that a checkpoint keeps.
+        generator=torch.Generator(),
         # A forked child of a process in which MPI runs is undefined behaviour.
         multiprocessing_context="forkserver",
         pin_memory=torch.cuda.is_available(),
@@ -63,7 +70,7 @@ def _loader(dataset: _Images, settings: Settings, batches: list[list[int]], gene
 
 
 class TorchClassification(TrainSource):
-    """One rank's shard of a permutation that depends on seed and epoch alone."""
+    """One rank's shard of a permutation that depends on seed and epoch alone; what is random of an image does, too."""
 
     def __init__(self, images: ImageList, settings: Settings, shard: Shard, device: torch.device, seed: int) -> None:
         self.dataset = _Images(images, _training_transform(settings))
@@ -78,13 +85,12 @@ class TorchClassification(TrainSource):
         order = torch.randperm(self.samples_per_epoch, generator=generator).tolist()
         return order[self.shard.start(self.samples_per_epoch) : self.shard.end(self.samples_per_epoch)]
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        own, size = self.indices(epoch), self.settings.local_batch_size
+    def epoch(self, epoch: int, done: int = 0) -> Iterator[Batch]:
+        own, size = [(index, [self.seed, epoch, index]) for index in self.indices(epoch)], self.settings.local_batch_size
         # A rank whose shard ran out trains on an image that counts nothing.
         batches = [own[start : start + size] or own[:1] for start in range(0, len(self.sizes) * size, size)]
-        generator = torch.Generator().manual_seed(self.seed + 7919 * (self.shard.index + 1) + epoch)
-        loader = _loader(self.dataset, self.settings, batches, generator)
-        for (samples, global_samples), (images, labels) in zip(self.sizes, loader, strict=True):
+        loader = _loader(self.dataset, self.settings, batches[done:])
+        for (samples, global_samples), (images, labels) in zip(self.sizes[done:], loader, strict=True):
             inputs = _placed(images, self.settings, self.device)
             targets = labels.to(self.device, non_blocking=True)
             yield Batch(inputs=inputs, targets=targets, samples=samples, global_samples=global_samples)
@@ -98,11 +104,11 @@ class TorchEvaluation:
         self.settings, self.device = settings, device
         size = settings.evaluation.local_batch_size
         self.sizes = [pair for pair in shard.batch_sizes(len(images.files), size) if pair[0]]
-        own = list(range(shard.start(len(images.files)), shard.end(len(images.files))))
+        own = [(index, [index]) for index in range(shard.start(len(images.files)), shard.end(len(images.files)))]
         self.batches = [own[start : start + size] for start in range(0, len(own), size)]
 
     def __iter__(self) -> Iterator[Batch]:
-        loader = _loader(self.dataset, self.settings, self.batches, None)
+        loader = _loader(self.dataset, self.settings, self.batches)
         for (samples, global_samples), (images, labels) in zip(self.sizes, loader, strict=True):
             inputs = _placed(images, self.settings, self.device)
             yield Batch(

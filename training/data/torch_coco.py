@@ -142,6 +142,8 @@ def _loader(images: _Images, batches: list[list[tuple[int, list[int]]]], setting
         num_workers=settings.input.threads,
         prefetch_factor=settings.input.prefetch,
         collate_fn=list,
+        # Of its own, lest opening a loader draws from the state that a checkpoint keeps.
+        generator=torch.Generator(),
         # A forked child of a process in which MPI runs is undefined behaviour.
         multiprocessing_context="forkserver",
         pin_memory=torch.cuda.is_available(),
@@ -160,8 +162,8 @@ class TorchCocoTraining(TrainSource):
         self.samples_per_epoch = len(index)
         self.batches_per_epoch = order.batches_per_epoch
 
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        batches = self.order.epoch(epoch)
+    def epoch(self, epoch: int, done: int = 0) -> Iterator[Batch]:
+        batches = self.order.epoch(epoch)[done:]
         keys = [
             [(int(image), [self.order.seed, epoch, int(image)]) for image in batch.images[: max(batch.samples, 1)]]
             for batch in batches
