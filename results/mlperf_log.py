@@ -235,7 +235,7 @@ def write_submission_header(
     entry: str = "not submitted",
 ) -> None:
     """The `submission_*` lines that both rounds require at the top of a log; `workload` by our name."""
-    writer.event("submission_benchmark", BENCHMARKS[workload])
+    writer.event("submission_benchmark", BENCHMARKS.get(workload, workload))
     writer.event("submission_org", org)
     writer.event("submission_division", division)
     writer.event("submission_status", status)
