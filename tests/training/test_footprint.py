@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from launch import catalog
 from launch.footprint import known_footprint
 from results.footprint import estimate, largest_local_batch
 from tests.launch.support import overrides, trainscale
-from training.footprint import LiveBytes, measure
+from training.footprint import LiveBytes, load_for_measuring, measure
 
 GIB = 2**30
 
@@ -45,6 +46,20 @@ def test_table_is_what_the_models_need(workload: str, preset: str) -> None:
     assert (measured.parameters, measured.trained_parameters) == (table.parameters, table.trained_parameters)
     assert measured.bytes_per_image == pytest.approx(table.bytes_per_image, rel=0.05)
     assert measured.fixed_bytes == pytest.approx(table.fixed_bytes, rel=0.1, abs=20e6)
+
+
+def test_mask_head_is_measured_with_all_the_objects_that_it_may_get() -> None:
+    """A quarter of the sampled proposals lie on objects (Fast R-CNN's sampling); random weights would bring none."""
+    settings = catalog.settings("maskrcnn", "digits-coco", {"local_batch_size": 3})
+    workload = load_for_measuring("maskrcnn", "digits-coco", settings, torch.device("cpu"))
+    model: Any = workload.random_model().train()
+    seen: list[int] = []
+    model.roi_heads.mask_head.register_forward_hook(lambda _head, inputs, _outputs: seen.append(len(inputs[0])))
+    with workload.worst_case(model):
+        workload.loss(model, workload.dummy_batch())
+    workload.loss(model, workload.dummy_batch())
+    assert seen[0] == 3 * 64 // 4
+    assert seen[1] < seen[0]
 
 
 def test_activations_of_resnet50_are_those_published() -> None:
