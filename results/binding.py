@@ -100,7 +100,7 @@ def own_binding(local_rank: int, environ: Mapping[str, str]) -> Binding | None:
     """
     if VARIABLE not in environ:
         return None
-    os.sched_setaffinity(0, range(os.cpu_count() or 1))  # the kernel keeps to the job's cpuset
+    os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))  # the kernel keeps to the cpuset of the job
     topology = in_cuda_order(read_topology(os.sched_getaffinity(0)), environ)
     found = bind_ranks(topology, int(environ[VARIABLE]))
     return found[local_rank] if local_rank < len(found) else None
