@@ -1,4 +1,4 @@
-"""Whole small runs of both detectors: the record, MLCommons' checker on their logs, pictures from checkpoints, resuming."""
+"""Whole small runs of both detectors: the record, MLCommons' checker on their logs, pictures from checkpoints."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ import pytest
 import torch
 from PIL import Image
 
-from results import events
 from results.record import RunRecord
 from results.spec import RunSpec
 from results.yaml_file import ConfigurationError
@@ -163,25 +162,6 @@ def test_checkpoints_that_do_not_fit_are_named(runs: dict[str, Path], scenes_dir
     assert "weights and model differ" in refusal(tmp_path / "classes.pt")
     torch.save(state | {"spec": spec.model_copy(update={"workload": "resnet50"}).model_dump_json()}, tmp_path / "resnet.pt")
     assert "resnet50" in refusal(tmp_path / "resnet.pt")
-
-
-@pytest.mark.parametrize(("name", "ranks"), [("ssd", 2), ("maskrcnn", 1)])
-def test_a_resumed_run_equals_an_uninterrupted_one(scenes_dir: Path, tmp_path: Path, name: str, ranks: int) -> None:
-    target = {"quality_target": {"box_ap": 1.01}}
-    spec = spec_of(scenes_dir, name, ranks, max_epochs=3, **target)
-    whole = write_spec(tmp_path / "whole", spec)
-    assert train(whole, ranks) == 3
-    expected = record_of(whole)
-    cut = write_spec(tmp_path / "cut", spec_of(scenes_dir, name, ranks, max_epochs=2, **target))
-    assert train(cut, ranks) == 3
-    (cut / "record.json").unlink()
-    events.append(cut, "progress", epoch=3)
-    shutil.copy(whole / "spec.json", cut / "spec.json")
-    assert train(cut, ranks) == 3
-    resumed = record_of(cut)
-    assert resumed.restarts == 1
-    assert [figures.loss for figures in resumed.epochs] == [figures.loss for figures in expected.epochs]
-    assert [e.metrics for e in resumed.evaluations] == [e.metrics for e in expected.evaluations]
 
 
 def failure(folder: Path, spec: RunSpec) -> str:
