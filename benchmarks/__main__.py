@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-NAMES = ("startup", "input_pipeline", "training_loop", "report_speed", "coco_eval_speed")
+NAMES = ("startup", "input_pipeline", "training_loop", "report_speed", "coco_eval_speed", "emulated_cluster")
 
 
 def main() -> None:

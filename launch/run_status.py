@@ -16,7 +16,7 @@ from results import events
 from results.rundir import RunDirectory
 
 Row = dict[str, Any]
-"""run, status, epochs, minutes, job, detail."""
+"""run, status, epochs, minutes, job, detail, launch (`LaunchTimes`)."""
 
 
 def rows_of(folders: Iterable[Path]) -> list[Row]:
@@ -56,7 +56,8 @@ def _row(path: Path) -> Row:
         record = read_record(run_dir)
         minutes = record.time_to_train_s / 60 if record.time_to_train_s is not None else None
         detail = record.failure.message if record.failure else ""
-        return _cells(path, record.status, len(record.epochs), minutes, job, detail)
+        launch = record.launch.model_dump() if record.launch else None
+        return _cells(path, record.status, len(record.epochs), minutes, job, detail, launch)
     epochs = [event for event in events.read(path) if event["event"] == "epoch_stop"]
     try:
         with FileLock(path / ".lock", timeout=0):
@@ -73,5 +74,9 @@ def _why_not_started(ticket: JobTicket | None) -> str:
     return refused or "was not started"
 
 
-def _cells(path: Path, status: str, epochs: int, minutes: float | None, job: int | None, detail: str) -> Row:
-    return {"run": path.name, "status": status, "epochs": epochs, "minutes": minutes, "job": job, "detail": detail}
+def _cells(
+    path: Path, status: str, epochs: int, minutes: float | None, job: int | None, detail: str, launch: Row | None = None
+) -> Row:
+    return {
+        "run": path.name, "status": status, "epochs": epochs, "minutes": minutes, "job": job, "detail": detail, "launch": launch,
+    }  # fmt: skip

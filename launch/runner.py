@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import sys
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,11 +18,11 @@ from launch.host_lock import hosts_to_itself
 from launch.interconnect import Interconnect, load_interconnect
 from launch.job import Host, Job, binding_variables, passed_on
 from launch.launchers import Launcher, get_launcher
+from launch.overhead import add_launch_times, note_own_job
 from launch.rails import add_evidence, asked_rails
 from launch.salvage import salvage_record
 from launch.show import Display
 from launch.site import SiteProfile
-from launch.slurm import note_own_job
 from launch.supervise import supervise
 from results.model import write_atomically
 from results.record import RunRecord
@@ -108,10 +109,12 @@ def execute(spec: RunSpec, run_dir: RunDirectory, placement: Placement, display:
             _write_down(spec, run_dir, launcher, job, command)
             note_own_job(run_dir)
             with hosts_to_itself([host.name for host in job.hosts], display):
+                launched_s = time.time()
                 outcome = supervise(command, launcher.environment(job), run_dir, display)
             if not run_dir.record.exists():
                 salvage_record(run_dir, outcome)
             add_evidence(run_dir, asked_rails(placement.interconnect(spec.interconnect)))
+            add_launch_times(run_dir, launched_s)
     except Timeout:
         raise BusyError(f"{run_dir.path}: another process works on this run") from None
     except OSError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import shlex
 import shutil
 import subprocess
@@ -22,6 +21,15 @@ from results.yaml_file import ConfigurationError, nearest
 SBATCH_TIMEOUT_S = 60
 
 
+class SlurmTimes(Document):
+    """Slurm's own stamps of a job's present start, in seconds since 1970; it rounds them to whole seconds."""
+
+    submitted_s: float
+    eligible_s: float
+    """When nothing but free nodes was missing: the job that it waits for was over."""
+    started_s: float
+
+
 class JobTicket(Document):
     """`job.json` in a run directory: which job does this run."""
 
@@ -32,10 +40,17 @@ class JobTicket(Document):
     """The job after which this one may start."""
     fabric_check: Path | None = None
     """Folder of the measurement that must have passed before this job may start."""
+    slurm: SlurmTimes | None = None
+    """Left by the job itself."""
 
     def write(self, run_dir: RunDirectory) -> None:
         """Leave the ticket in a run directory."""
         write_atomically(self.path(run_dir), self.model_dump_json(indent=1) + "\n")
+
+    @staticmethod
+    def now(job_id: int) -> JobTicket:
+        """The ticket of a job that was submitted at this moment, as far as anybody knows."""
+        return JobTicket(job_id=job_id, submitted_at=_now())
 
     @staticmethod
     def path(run_dir: RunDirectory) -> Path:
@@ -210,13 +225,6 @@ def submit(
     ticket = JobTicket(job_id=job_id, submitted_at=_now(), depends_on=after, fabric_check=fabric_check)
     ticket.write(run_dir)
     return ticket
-
-
-def note_own_job(run_dir: RunDirectory) -> None:
-    """Leave a ticket where a job works on a run that `submit` knows nothing of: it was submitted by hand."""
-    own = os.environ.get("SLURM_JOB_ID")
-    if own and not JobTicket.path(run_dir).exists():
-        JobTicket(job_id=int(own), submitted_at=_now()).write(run_dir)
 
 
 def _now() -> str:

@@ -36,7 +36,10 @@ FORWARDING = {"mpirun", "mpiexec", "orterun", "prterun", "srun"}
 """Launchers that hand SIGUSR1 on to all ranks and live on. On SIGTERM mpirun kills its ranks within half a second."""
 STALL_S = 110.0
 """Longest silence while steps are done: a dead peer or a cut rail ends the job within 2 minutes."""
-QUIET_S = {"start": 600.0, "process_start": 600.0, "init_stop": 600.0, "run_start": 600.0, "epoch_stop": 3600.0}
+QUIET_S = {
+    **dict.fromkeys(("start", "process_start", "init_stop", "run_start", "data_open"), 600.0),
+    "epoch_stop": 3600.0,
+}
 """Longest silence after these events: ranks start, open their data, or evaluate, and say nothing meanwhile."""
 CORPSE_LOOK_S = 2.0
 PR_SET_PDEATHSIG = 1

@@ -1,7 +1,8 @@
 """`events.jsonl`: what a run did, line by line, flushed at once, so that a killed run still tells how far it came.
 
-Names in use: process_start, init_stop, run_start, progress, epoch_stop, evaluation, checkpoint, resumed, interrupted, run_stop,
-failure. In `checkpoint`, `resumed` and `interrupted`, `epoch` counts the epochs completed, and `step` the steps done since.
+Names in use: process_start, init_stop, run_start, data_open, progress, epoch_stop, evaluation, checkpoint, resumed, interrupted,
+run_stop, failure. In `checkpoint`, `resumed` and `interrupted`, `epoch` counts the epochs completed, and `step` the steps
+done since.
 """
 
 from __future__ import annotations

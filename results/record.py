@@ -42,6 +42,24 @@ class Accounts(Document):
         return self.training_s + self.evaluation_s + self.checkpoint_and_logging_s + self.restart_s
 
 
+class LaunchTimes(Document):
+    """What came before the first step, in seconds; None where nobody could tell. Stamps are Slurm's own (whole seconds), the
+    kernel's (when rank 0's process was created) and those of the run's events."""
+
+    held_s: NonNegativeFloat | None = None
+    """From sbatch until nothing but free nodes was missing: it waited for the run before it."""
+    queue_s: NonNegativeFloat | None = None
+    """Then, until Slurm started the job."""
+    start_of_ranks_s: NonNegativeFloat | None = None
+    """From the job's start (outside Slurm: the launcher's) until rank 0's process was created."""
+    imports_s: NonNegativeFloat | None = None
+    """Until that process had imported torch and the rest of this project."""
+    initialization_s: NonNegativeFloat | None = None
+    """Until run_start: MPI, Horovod, model, first exchange. The account of the same name also holds imports."""
+    opening_data_s: NonNegativeFloat | None = None
+    """From run_start, and so on the clock, until the first step could begin."""
+
+
 class Spread(Document):
     """Minimum, median and maximum over ranks."""
 
@@ -211,6 +229,8 @@ class RunRecord(Document):
     data_digest: str = ""
     """SHA-256 over the names and sizes of the data set's files, or of its manifest."""
     rails: RailEvidence = RailEvidence(verdict="not-checked", reason="no evidence was collected")
+    launch: LaunchTimes | None = None
+    """None for a run that was started more than once."""
     notes: list[str] = []
     """What a reader must know, for example that the page cache was not dropped."""
     extra: dict[str, Any] = {}

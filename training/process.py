@@ -8,6 +8,8 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import psutil
+
 from results.binding import Binding, own_binding
 
 # (rank, size, local rank) as each launcher names them. The order matters: under mpirun inside a Slurm allocation
@@ -25,6 +27,11 @@ PR_SET_PDEATHSIG = 1
 def die_with_launcher() -> None:
     """Let the kernel end this rank when the launcher's daemon that started it is gone, even by kill -9."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def created_s() -> float:
+    """When the kernel created this process, before Python was there to take the time; seconds since 1970."""
+    return float(psutil.Process().create_time())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,7 +28,7 @@ from training.data.folder import data_digest
 from training.device import check_not_shared, compute_facts, rank_device, set_numerics
 from training.energy import EnergyMeter
 from training.journal import Journal, NullJournal
-from training.process import RankPlace
+from training.process import RankPlace, created_s
 from training.stop import StopAgreed, StopRequest
 from training.trainer import Trainer
 from training.workload import Shard, load_workload
@@ -56,7 +56,7 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock,
     # Rank 0 alone reads what an earlier process left, and tells the others: they may come here after its first new line.
     earlier = list(events.read(run_dir.path)) if place.rank == 0 else []
     if place.rank == 0:
-        events.append(run_dir.path, "process_start")
+        events.append(run_dir.path, "process_start", created_s=created_s())
     device = rank_device(place)
     torch.set_num_threads(spec.settings.threads_per_rank)
     clock.synchronize_with(device)
@@ -108,6 +108,7 @@ def _start_clock(trainer: Trainer, earlier: list[dict[str, Any]] | None) -> None
         journal.mlperf_start("run_start")
     journal.event("run_start")
     trainer.open_data()
+    journal.event("data_open")
     if earlier is None:
         journal.mlperf("train_samples", trainer.source.samples_per_epoch)
         journal.mlperf("eval_samples", trainer.workload.evaluation_samples)

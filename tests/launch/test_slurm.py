@@ -248,7 +248,7 @@ def test_no_queue_here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_run_submitted_by_hand_knows_its_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from launch.slurm import note_own_job
+    from launch.overhead import note_own_job
 
     run_dir = RunDirectory(tmp_path)
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
@@ -259,3 +259,4 @@ def test_a_run_submitted_by_hand_knows_its_job(tmp_path: Path, monkeypatch: pyte
     ticket = JobTicket.read(run_dir)
     assert ticket is not None
     assert ticket.job_id == 12
+    assert ticket.slurm is None  # there is no squeue of that job
