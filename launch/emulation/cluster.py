@@ -263,6 +263,7 @@ def _sigterm_raises() -> Iterator[None]:
     """SIGTERM unwinds as Ctrl-C does, so that what has to be taken down is."""
 
     def leave(number: int, _: object) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # whoever asks twice does not stop the taking down
         sys.exit(128 + number)
 
     before = signal.signal(signal.SIGTERM, leave)
