@@ -19,7 +19,7 @@ from tests.training.support import make_spec
 from training import device as devices
 from training.clock import RunClock
 from training.communicator import SingleProcess
-from training.data import dali_classification, dali_maskrcnn, dali_options, dali_ssd, digits_coco
+from training.data import dali_classification, dali_maskrcnn, dali_options, dali_ssd
 from training.data.coco_index import read_index
 from training.data.folder import list_split
 from training.maskrcnn.model import ExactAnchors
@@ -218,13 +218,6 @@ class Defined:
 FLOAT16 = str(int(types.DALIDataType.FLOAT16))
 
 
-@pytest.fixture(scope="module")
-def scenes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data") / "scenes"
-    digits_coco.write_scenes(root, {"train": 12, "val": 6})
-    return root
-
-
 def test_resnet_is_decoded_and_normalised_on_the_gpu(few_digits_dir: Path) -> None:
     settings = make_spec(few_digits_dir, precision="fp16", flip=True).settings
     images, shard = list_split(few_digits_dir, "train"), Shard(index=0, count=1)
@@ -240,9 +233,9 @@ def test_resnet_is_decoded_and_normalised_on_the_gpu(few_digits_dir: Path) -> No
         assert defined.outputs == ["gpu", "gpu"]
 
 
-def test_ssd_encodes_its_boxes_on_the_gpu(scenes: Path) -> None:
-    settings = make_spec(scenes, precision="fp16", image_size=300).settings
-    index = read_index(scenes, "train", segmentations=False)
+def test_ssd_encodes_its_boxes_on_the_gpu(scenes_dir: Path) -> None:
+    settings = make_spec(scenes_dir, precision="fp16", image_size=300).settings
+    index = read_index(scenes_dir, "train", segmentations=False)
     options = dali_options.pipeline_options(settings, GPU) | {"batch_size": 4}
     coder = BoxCoder(default_boxes(300, SCALES_300))
     defined = Defined(dali_ssd._training_pipeline(index, index.files, settings, coder, 1, 1, True, **options))
@@ -254,9 +247,9 @@ def test_ssd_encodes_its_boxes_on_the_gpu(scenes: Path) -> None:
     assert (evaluation.devices("decoders__Image", "Resize"), evaluation.outputs) == (["mixed", "gpu"], ["gpu"])
 
 
-def test_mask_rcnn_keeps_what_is_rasterised_on_the_host(scenes: Path) -> None:
-    settings = make_spec(scenes, precision="fp16", image_size=800, max_image_size=1333).settings
-    index = read_index(scenes, "train", segmentations=True)
+def test_mask_rcnn_keeps_what_is_rasterised_on_the_host(scenes_dir: Path) -> None:
+    settings = make_spec(scenes_dir, precision="fp16", image_size=800, max_image_size=1333).settings
+    index = read_index(scenes_dir, "train", segmentations=True)
     options = dali_options.pipeline_options(settings, GPU) | {"batch_size": 4}
     defined = Defined(dali_maskrcnn._training_pipeline(index, index.files, settings, 1, True, **options))
     assert defined.devices("decoders__Image", "Resize", "CropMirrorNormalize") == ["mixed", "gpu", "gpu"]
