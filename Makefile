@@ -6,7 +6,7 @@ VENV ?= .venv$(if $(filter-out default,$(STACK)),-$(STACK))
 BIN := $(VENV)/bin
 export TRAINSCALE_MPI
 
-.PHONY: demo cluster-demo test test-all lint bench setup clean
+.PHONY: demo cluster-demo test test-gpu test-all lint bench setup clean
 .DELETE_ON_ERROR:
 
 setup: $(VENV)/.horovod
@@ -35,6 +35,10 @@ cluster-demo: setup
 
 test: setup
 	$(BIN)/python -m pytest -m "not slow"
+
+# On a GPU machine; GPU=1 builds Horovod with NCCL. INSTALLED=1 PYTHON=… installs nothing and takes what that Python has.
+test-gpu: $(if $(INSTALLED),,setup)
+	$(if $(INSTALLED),$(PYTHON) -m pytest -o addopts=,$(BIN)/python -m pytest) tests/training/gpu -m gpu -v -rs -s
 
 test-all: setup
 	$(BIN)/python -m pytest

@@ -50,8 +50,8 @@ class HorovodCommunicator(Communicator):
     def check_device(self, device: torch.device) -> None:
         if device.type == "cuda" and not self.hvd.cuda_built():
             raise ConfigurationError(
-                "this Horovod was built without CUDA and cannot exchange what lies on GPUs; build it for GPUs (docs/gpu.md), "
-                "train with --backend torch, or hide the GPUs (CUDA_VISIBLE_DEVICES=)"
+                "this Horovod was built without CUDA and cannot exchange what lies on GPUs; build it for GPUs "
+                "(python -m launch.horovod_build --gpu), train with --backend torch, or hide the GPUs (CUDA_VISIBLE_DEVICES=)"
             )
 
     def broadcast_state(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
