@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.training.gpu import bodies
+from training.workload import load_workload
 
 pytestmark = pytest.mark.gpu
 CPU = torch.device("cpu")
@@ -65,15 +66,15 @@ def test_images_are_there_when_they_are_read(gpu: torch.device, digits_dir: Path
     busy = torch.randn(side, side, device=gpu)
 
     def sums(*, wait: bool) -> list[float]:
-        trainer = bodies.make_trainer(spec, gpu)
+        source = load_workload(spec=spec, shard=bodies.ALONE, device=gpu).open_data()
         kept = []
-        for _, batch in zip(range(20), bodies.endless(trainer), strict=False):
+        for _, batch in zip(range(20), source.epoch(1), strict=False):
             for _ in range(4):
                 busy @ busy  # keeps the queue full, so that the sum is taken long after the batch was let go
             kept.append(batch.inputs.double().sum())
             if wait:
                 bodies.synchronize(gpu)
-        trainer.source.close()
+        source.close()
         return [float(value) for value in kept]
 
     assert sums(wait=False) == sums(wait=True)
