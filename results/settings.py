@@ -92,6 +92,10 @@ class EvaluationSettings(Document):
     at_epochs: list[PositiveInt] = []
     """When given, exactly these epochs, and the two keys above are not read."""
     local_batch_size: PositiveInt
+    beside_training: bool = False
+    """Detectors: go on training while one process reckons COCO's metrics from what was detected. The rules want evaluation on
+    the clock and let it hide behind other work (mlcommons/training_policies, issue 26); what is trained meanwhile is for
+    nothing when the target turns out to be reached."""
 
     def due(self, epoch: int, last_epoch: int) -> bool:
         """True when an evaluation follows epoch number `epoch`."""

@@ -33,13 +33,18 @@ def save(run_dir: RunDirectory, state: dict[str, Any], *, best: bool) -> None:
         ) from error
     partial.replace(latest)
     if best:
-        copy = folder / ".best.partial"
-        copy.unlink(missing_ok=True)
-        try:
-            copy.hardlink_to(latest)  # the next latest is a new file, so the link keeps this one
-        except OSError:
-            shutil.copyfile(latest, copy)
-        copy.replace(folder / "best.pt")
+        keep_as_best(run_dir)
+
+
+def keep_as_best(run_dir: RunDirectory) -> None:
+    """The latest checkpoint is the best as well."""
+    copy, latest = run_dir.checkpoints / ".best.partial", run_dir.checkpoints / "latest.pt"
+    copy.unlink(missing_ok=True)
+    try:
+        copy.hardlink_to(latest)  # the next latest is a new file, so the link keeps this one
+    except OSError:
+        shutil.copyfile(latest, copy)
+    copy.replace(run_dir.checkpoints / "best.pt")
 
 
 def load(path: Path) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from training.communicator import Communicator
-from training.detections import Detections
+if TYPE_CHECKING:  # without torch, the process that evaluates beside training starts in no time
+    from training.communicator import Communicator
+    from training.detections import Detections
 
 Kind = Literal["bbox", "segm"]
 

@@ -13,14 +13,15 @@ from torch import nn
 
 from training import backbone_weights
 from training.batch_norm import average_running_statistics
-from training.coco_eval import CocoEvaluator, DetectionPacker, Kind
+from training.coco_eval import CocoEvaluator, DetectionPacker, Kind, PackedDetections, join
+from training.coco_worker import CocoWorker
 from training.communicator import Communicator
 from training.data.coco_data import open_coco, open_validation
 from training.data.coco_index import CocoIndex
 from training.data.coco_order import CocoOrder
 from training.data.synthetic_coco import SyntheticCocoEvaluation, SyntheticCocoTraining
 from training.detections import Detections
-from training.workload import Evaluation, Shard, TrainSource, Workload
+from training.workload import Evaluation, PendingEvaluation, Shard, TrainSource, Workload
 
 METRICS: dict[Kind, str] = {"bbox": "box_ap", "segm": "mask_ap"}
 PICTURES = 4
@@ -41,6 +42,9 @@ class DetectionWorkload(Workload):
     """The pretrained backbone."""
     validation: CocoIndex
     validation_images: ValidationImages
+    evaluates_beside = True
+    worker: CocoWorker | None = None
+    """Of rank 0, where it reckons beside training."""
 
     @abstractmethod
     def make_model(self, weights: Path | None) -> nn.Module:
@@ -69,7 +73,7 @@ class DetectionWorkload(Workload):
         return self.make_model(None)
 
     def open_data(self) -> TrainSource:
-        if self.settings.input.source == "synthetic":
+        if self.synthetic:
             return self._synthetic()
         data = open_coco(
             self.spec.data_dir, self.settings, self.shard, contiguous=self.contiguous_labels, segmentations="segm" in self.kinds
@@ -93,6 +97,8 @@ class DetectionWorkload(Workload):
         self.validation = index
         self.evaluation_samples = len(index)
         self.evaluator = CocoEvaluator(index.annotations)
+        if self.settings.evaluation.beside_training and self.shard.index == 0:
+            self.worker = CocoWorker(index.annotations)
         self.validation_images = self.validation_source(index, self.shard)
 
     def _synthetic(self) -> TrainSource:
@@ -103,9 +109,27 @@ class DetectionWorkload(Workload):
         return SyntheticCocoTraining(self.settings, self.shard, batch.inputs, batch.targets)
 
     def evaluate(self, model: nn.Module, communicator: Communicator) -> Evaluation:
+        packed, samples = self._detections(model, communicator)
+        if self.synthetic:  # what is found in noise means nothing
+            return Evaluation(metrics={METRICS[kind]: 0.0 for kind in self.kinds}, samples=samples)
+        return Evaluation(metrics=metrics(self.evaluator.over_ranks(packed, self.kinds, communicator)), samples=samples)
+
+    def evaluate_beside(self, model: nn.Module, communicator: Communicator) -> PendingEvaluation:
+        packed, samples = self._detections(model, communicator)
+        parts = communicator.gather_objects_to_first(packed)
+        if self.worker is not None:
+            self.worker.start(join(parts), self.kinds)
+        return _Reckoning(self.worker, self.kinds, samples)
+
+    @property
+    def synthetic(self) -> bool:
+        """Images are noise."""
+        return self.settings.input.source == "synthetic"
+
+    def _detections(self, model: nn.Module, communicator: Communicator) -> tuple[PackedDetections, int]:
+        """What the model finds in this rank's images, and the number of images of all ranks."""
         average_running_statistics(model, communicator)
-        packer, counted = DetectionPacker(), 0
-        synthetic = self.settings.input.source == "synthetic"
+        packer, counted, synthetic = DetectionPacker(), 0, self.synthetic
         for numbers, images in self.validation_images:
             if synthetic:
                 originals = [(image.shape[-2], image.shape[-1]) for image in images]
@@ -118,12 +142,7 @@ class DetectionWorkload(Workload):
         samples = int(communicator.sum(torch.tensor([counted]))[0])
         if samples != self.evaluation_samples:
             raise RuntimeError(f"evaluated {samples} images, the validation set has {self.evaluation_samples}")
-        if synthetic:  # what is found in noise means nothing
-            return Evaluation(metrics={METRICS[kind]: 0.0 for kind in self.kinds}, samples=samples)
-        numbers_by_kind = self.evaluator.over_ranks(packer.packed(), self.kinds, communicator)
-        # COCO says -1 where there is nothing to find.
-        metrics = {METRICS[kind]: max(float(values[0]), 0.0) for kind, values in numbers_by_kind.items()}
-        return Evaluation(metrics=metrics, samples=samples)
+        return packer.packed(), samples
 
     def original(self, number: int) -> tuple[int, int]:
         """(height, width) of a validation image."""
@@ -149,7 +168,7 @@ class DetectionWorkload(Workload):
                 yield file, draw(self.validation.folder / file, kept, classes)
 
     def show_predictions(self, model: nn.Module) -> torch.Tensor | None:
-        if self.settings.input.source == "synthetic":
+        if self.synthetic:
             return None
         from training.draw import side_by_side
 
@@ -163,6 +182,26 @@ class DetectionWorkload(Workload):
     def warmup_steps(self, steps_per_epoch: int) -> int:
         """Optimizer steps of the warm-up, as MLPerf logs them."""
         return round(self.settings.schedule.warmup_epochs * steps_per_epoch)
+
+
+def metrics(numbers: dict[Kind, np.ndarray]) -> dict[str, float]:
+    """The metrics of the quality target among COCO's twelve numbers; COCO says -1 where there is nothing to find."""
+    return {METRICS[kind]: max(float(values[0]), 0.0) for kind, values in numbers.items()}
+
+
+class _Reckoning(PendingEvaluation):
+    """COCO's metrics on their way from rank 0's worker; on other ranks, and for noise, there is none."""
+
+    def __init__(self, worker: CocoWorker | None, kinds: Sequence[Kind], samples: int) -> None:
+        self.worker, self.kinds, self.samples = worker, kinds, samples
+
+    def ready(self) -> bool:
+        return self.worker is not None and self.worker.ready()
+
+    def metrics(self, communicator: Communicator) -> dict[str, float]:
+        nothing = {kind: np.zeros(12) for kind in self.kinds}
+        found = metrics(self.worker.take() if self.worker is not None else nothing)
+        return communicator.gather_objects(found)[0]
 
 
 ALONE = Shard(index=0, count=1)

@@ -31,6 +31,12 @@ def save(trainer: Trainer, *, evaluated: bool = True) -> None:
         _write(trainer, ranks, best=evaluated and _is_best(trainer.progress))
 
 
+def keep_if_best(trainer: Trainer) -> None:
+    """After an evaluation beside training: the latest checkpoint, written when it began, is the best where the figures say so."""
+    if trainer.communicator.rank == 0 and _is_best(trainer.progress):
+        checkpoint.keep_as_best(trainer.run_dir)
+
+
 @contextmanager
 def kept_if_asked(trainer: Trainer, stop: StopRequest) -> Iterator[None]:
     """While an evaluation goes on, which may outlast the patience of whoever asks the run to stop: rank 0 then keeps at once

@@ -30,7 +30,7 @@ from training.energy import EnergyMeter
 from training.journal import Journal, NullJournal
 from training.process import RankPlace, created_s
 from training.stop import StopAgreed, StopRequest
-from training.trainer import Trainer
+from training.trainer import TargetReached, Trainer
 from training.workload import Shard, load_workload
 
 T = TypeVar("T")
@@ -76,6 +76,8 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock,
         spec=spec, run_dir=run_dir, workload=workload, communicator=communicator, device=device, clock=clock, journal=journal,
         asked_to_stop=stop.asked,
     )  # fmt: skip
+    if spec.settings.checkpoints:
+        trainer.after_late_evaluation = lambda: resume.keep_if_best(trainer)
     memory.warm_up(trainer)
     bindings = communicator.gather_objects(rank_binding(place, device))
     hosts = list({facts.hostname: facts for facts in _from_each_host(communicator, host_facts)}.values())
@@ -125,8 +127,12 @@ def _train(trainer: Trainer, meter: EnergyMeter, stop: StopRequest) -> Outcome:
         stop.hold()
         _train_to_the_end(trainer, stop)
         stop.over()
+    except TargetReached:
+        stop.over()
     except StopAgreed:
-        return _interrupted(trainer, meter, stop)
+        stop.over()
+        if trainer.pending is None or not trainer.take_evaluation().reached:
+            return _interrupted(trainer, meter, stop)
     reached = trainer.progress.reached
     status: Status = "finished" if reached else "target-missed"
     trainer.journal.mlperf_stop("run_stop", status="success" if reached else "aborted")
@@ -134,31 +140,38 @@ def _train(trainer: Trainer, meter: EnergyMeter, stop: StopRequest) -> Outcome:
     trainer.clock.stop()
     meter.read()
     accounts_s = _accounts_s(trainer)
-    # The clock stopped at the evaluation that reached the target; keeping its weights is off the clock.
-    if reached and trainer.settings.checkpoints:
+    # The clock stopped at the evaluation that reached the target; keeping its weights is off the clock. Those of an evaluation
+    # beside training are kept since it began, and trained on by now.
+    if reached and trainer.settings.checkpoints and not trainer.settings.evaluation.beside_training:
         resume.save(trainer)
     gpu_boards, notes = energy.total(trainer.communicator, meter, restarts=trainer.progress.restarts)
     return Outcome(status=status, accounts_s=accounts_s, gpu_boards=gpu_boards, notes=notes)
 
 
 def _train_to_the_end(trainer: Trainer, stop: StopRequest) -> None:
-    """Train and evaluate, with a checkpoint after each evaluation that did not reach the target.
+    """Train and evaluate, with a checkpoint after each evaluation that is not known to have reached the target.
 
     Raises:
+        TargetReached: by an evaluation beside training.
         StopAgreed: the ranks were asked to stop, and nothing of this place is kept yet.
     """
     for block in trainer.blocks():
         trainer.train_block(block)
         with resume.kept_if_asked(trainer, stop) if trainer.settings.checkpoints else nullcontext():
             figures, stopping = trainer.evaluate()
-        if figures.reached:
+        if figures is not None and figures.reached:
             return
-        if stopping and trainer.progress.epoch < trainer.settings.max_epochs:
+        stopping = stopping and trainer.progress.epoch < trainer.settings.max_epochs
+        if stopping and figures is not None:
             raise StopAgreed
         with trainer.clock.account("checkpoint_and_logging"):
             if trainer.settings.checkpoints:
-                resume.save(trainer)
+                resume.save(trainer, evaluated=figures is not None)
             _show_predictions(trainer)
+        if stopping:
+            raise StopAgreed
+    if trainer.pending is not None:
+        trainer.take_evaluation()
 
 
 def _interrupted(trainer: Trainer, meter: EnergyMeter, stop: StopRequest) -> Outcome:

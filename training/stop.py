@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import FrameType
 
 from training.communicator import Communicator
@@ -94,16 +95,26 @@ def _no_more_than_wake(number: int, frame: FrameType | None) -> None:
     return
 
 
-class StopAgreement:
-    """How ranks of which only some were asked agree to stop after the same step.
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """What all ranks know after the same step."""
 
-    The question costs an exchange of two numbers, so it is put about once in `ASK_EVERY_S`. Ranks must put it after the same
+    stop: bool = False
+    """Some rank was asked to."""
+    evaluated: bool = False
+    """The metrics of an evaluation beside training are there."""
+
+
+class StepAgreement:
+    """How ranks of which only some know of something agree to act on it after the same step.
+
+    The question costs an exchange of three numbers, so it is put about once in `ASK_EVERY_S`. Ranks must put it after the same
     step, and their clocks differ: with the answer each learns the longest time that a rank took since the last question, and
     all reckon from that after how many steps comes the next.
     """
 
-    def __init__(self, communicator: Communicator, asked: Callable[[], bool]) -> None:
-        self._communicator, self._asked = communicator, asked
+    def __init__(self, communicator: Communicator, asked: Callable[[], bool], evaluated: Callable[[], bool]) -> None:
+        self._communicator, self._asked, self._evaluated = communicator, asked, evaluated
         self._steps = self._left = 1
         self._since_s = time.monotonic()
 
@@ -112,14 +123,15 @@ class StopAgreement:
         self._left = self._steps
         self._since_s = time.monotonic()
 
-    def after_step(self) -> bool:
-        """True when all ranks stop here; the same on each of them."""
+    def after_step(self) -> Agreed:
+        """What some rank knows; the same on each of them."""
         self._left -= 1
         if self._left:
-            return False
+            return Agreed()
         now_s = time.monotonic()
-        asked, longest_s = self._communicator.largest([float(self._asked()), now_s - self._since_s])
+        own = [float(self._asked()), float(self._evaluated()), now_s - self._since_s]
+        asked, evaluated, longest_s = self._communicator.largest(own)
         # Doubled at most, since the first step of a run is no measure of the others.
         self._steps = max(1, min(2 * self._steps, int(ASK_EVERY_S * self._steps / max(longest_s, 1e-6))))
         self._left, self._since_s = self._steps, now_s
-        return bool(asked)
+        return Agreed(stop=bool(asked), evaluated=bool(evaluated))

@@ -23,10 +23,14 @@ from training.optimizer import build_optimizer
 from training.precision import Precision
 from training.schedule import Schedule
 from training.step_timer import step_timer
-from training.stop import StopAgreed, StopAgreement
-from training.workload import Batch, TrainSource, Workload
+from training.stop import StepAgreement, StopAgreed
+from training.workload import Batch, Evaluation, PendingEvaluation, TrainSource, Workload
 
 PROGRESS_EVERY_S = 0.5
+
+
+class TargetReached(Exception):
+    """An evaluation beside training turned out to have reached the quality target."""
 
 
 class TrainingFailedError(Exception):
@@ -59,6 +63,17 @@ class Progress:
         return bool(self.evaluations) and self.evaluations[-1].reached
 
 
+@dataclass(frozen=True, slots=True)
+class PendingFigures:
+    """An evaluation whose metrics are reckoned beside training."""
+
+    epoch: int
+    step: int
+    seconds_s: float
+    """What it took of this rank until training went on."""
+    evaluation: PendingEvaluation
+
+
 class Trainer:
     """One rank of one run: everything between initialization and the record."""
 
@@ -69,7 +84,10 @@ class Trainer:
         self.spec, self.settings, self.run_dir = spec, spec.settings, run_dir
         self.workload, self.communicator, self.device = workload, communicator, device
         self.clock, self.journal = clock, journal
-        self.asked_to_stop, self.agreement = asked_to_stop, StopAgreement(communicator, asked_to_stop)
+        self.asked_to_stop, self.agreement = asked_to_stop, StepAgreement(communicator, asked_to_stop, self._evaluated)
+        self.pending: PendingFigures | None = None
+        self.after_late_evaluation: Callable[[], None] = lambda: None
+        """Called when the figures of an evaluation come after training went on."""
         self.progress = Progress()
         self.under_way: EpochUnderWay | None = None
         self.history = step_statistics.StepHistory()
@@ -171,8 +189,12 @@ class Trainer:
                 shown_s = time.monotonic()
                 self._show(so_far, float(loss) / max(step_samples, 1), rate)
             # After the last step the figures of the epoch carry the question.
-            if so_far.steps < self.steps_per_epoch and self.agreement.after_step():
-                raise StopAgreed
+            if so_far.steps < self.steps_per_epoch:
+                agreed = self.agreement.after_step()
+                if agreed.evaluated and self.take_evaluation().reached:
+                    raise TargetReached
+                if agreed.stop:
+                    raise StopAgreed
         for _ in batches:
             raise RuntimeError("the input pipeline yields more batches than it announced")
         return self._finish_epoch(so_far, rate)
@@ -263,19 +285,49 @@ class Trainer:
             },
         )
 
-    def evaluate(self) -> tuple[EvaluationFigures, bool]:
+    def evaluate(self) -> tuple[EvaluationFigures | None, bool]:
         """Evaluate the model as it is; all ranks come back with the same figures and the same time, and true where one of them
-        was asked to stop."""
-        epoch = self.progress.epoch
+        was asked to stop. No figures: they are reckoned beside training, see `take_evaluation`.
+
+        Raises:
+            TargetReached: by the evaluation before, of which the figures came only now.
+        """
+        if self.pending is not None and self.take_evaluation().reached:
+            raise TargetReached
         self.clock.switch("evaluation")
-        start_s = time.monotonic()
+        epoch, step, start_s = self.progress.epoch, self.progress.step, time.monotonic()
         self.journal.mlperf_start("eval_start", epoch_num=epoch)
         self.model.eval()
+        figures = None
         with torch.inference_mode(), self.precision.autocast():
-            evaluation = self.workload.evaluate(self.model, self.communicator)
+            if self.settings.evaluation.beside_training:
+                pending = self.workload.evaluate_beside(self.model, self.communicator)
+                self.pending = PendingFigures(epoch, step, time.monotonic() - start_s, pending)
+            else:
+                evaluation = self.workload.evaluate(self.model, self.communicator)
+                figures = self._conclude(evaluation, epoch, step, time.monotonic() - start_s)
+        return figures, any(self.communicator.gather_objects(self.asked_to_stop()))
+
+    def _evaluated(self) -> bool:
+        return self.pending is not None and self.pending.evaluation.ready()
+
+    def take_evaluation(self) -> EvaluationFigures:
+        """The figures of the evaluation that goes on beside training; waits for them; collective."""
+        assert self.pending is not None
+        pending, self.pending = self.pending, None
+        since_s = time.monotonic()
+        with self.clock.account("evaluation"):
+            metrics = pending.evaluation.metrics(self.communicator)
+        evaluation = Evaluation(metrics=metrics, samples=pending.evaluation.samples)
+        seconds_s = pending.seconds_s + time.monotonic() - since_s
+        figures = self._conclude(evaluation, pending.epoch, pending.step, seconds_s)
+        self.after_late_evaluation()
+        return figures
+
+    def _conclude(self, evaluation: Evaluation, epoch: int, step: int, seconds_s: float) -> EvaluationFigures:
+        """Bring the ranks' times together, and tell."""
         reached = self.workload.reached(evaluation.metrics)
-        own = (time.monotonic() - start_s, self.clock.on_the_clock_s(), self.asked_to_stop())
-        gathered = self.communicator.gather_objects(own)
+        gathered = self.communicator.gather_objects((seconds_s, self.clock.on_the_clock_s()))
         figures = EvaluationFigures(
             epoch=epoch,
             samples=evaluation.samples,
@@ -291,5 +343,5 @@ class Trainer:
             "evaluation", epoch=epoch, metrics=figures.metrics, reached=reached, elapsed_s=figures.elapsed_s,
             figures=figures.model_dump(mode="json"),
         )  # fmt: skip
-        self.journal.scalars(self.progress.step, dict(figures.metrics))
-        return figures, any(row[2] for row in gathered)
+        self.journal.scalars(step, dict(figures.metrics))
+        return figures

@@ -110,10 +110,27 @@ class Evaluation:
     """Images evaluated, each counted once."""
 
 
+class PendingEvaluation(ABC):
+    """An evaluation over all ranks whose metrics are reckoned beside training."""
+
+    samples: int
+    """Images evaluated, each counted once."""
+
+    @abstractmethod
+    def ready(self) -> bool:
+        """The metrics are there; false on all ranks but the one that reckons."""
+
+    @abstractmethod
+    def metrics(self, communicator: Communicator) -> dict[str, float]:
+        """Wait for the metrics; collective, the same on every rank."""
+
+
 class Workload(ABC):
     """One benchmark on one rank."""
 
     name: ClassVar[str]
+    evaluates_beside: ClassVar[bool] = False
+    """There is `evaluate_beside`."""
     fixed_sizes: ClassVar[bool] = True
     """All training batches have one shape, but for the last of an epoch."""
     evaluation_samples: int
@@ -124,6 +141,8 @@ class Workload(ABC):
         self.settings: Settings = spec.settings
         self.shard = shard
         self.device = device
+        if self.settings.evaluation.beside_training and not self.evaluates_beside:
+            raise ConfigurationError(f"{self.name} leaves nothing to reckon beside training: evaluation.beside_training=false")
 
     @abstractmethod
     def build_model(self) -> nn.Module:
@@ -151,6 +170,10 @@ class Workload(ABC):
 
         `model` is in evaluation mode and under `torch.inference_mode`.
         """
+
+    def evaluate_beside(self, model: nn.Module, communicator: Communicator) -> PendingEvaluation:
+        """As `evaluate`, and the model may be trained on before the metrics are there."""
+        raise NotImplementedError
 
     @abstractmethod
     def mlperf_accuracy(self, metrics: dict[str, float]) -> Any:
