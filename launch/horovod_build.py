@@ -62,6 +62,7 @@ class GpuBuild:
             "CUDA_HOME": home,
             "CUDAARCHS": str(self.architectures[0]),  # CMake's own default would be added to the list
             "CUDAFLAGS": "--cudart shared",
+            "LIBRARY_PATH": str(self.home.path / "lib64"),  # CMake names cudart and cudadevrt to the linker without their folder
         }
 
 

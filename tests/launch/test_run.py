@@ -50,7 +50,8 @@ def test_record_tells_everything(finished: Path) -> None:
     assert record.accounts.input_wait_s + record.accounts.exposed_communication_s < record.accounts.training_s
     assert "mpirun" in record.command[0]
     assert record.environment["OMP_NUM_THREADS"] == "1"
-    assert {"torch", "horovod", "mpi4py", "nvidia-dali-cuda130"} <= set(record.software.packages)
+    assert {"torch", "horovod", "mpi4py"} <= set(record.software.packages)
+    assert any(name.startswith("nvidia-dali-cuda") for name in record.software.packages)  # each stack has its own
     assert "Open MPI" in record.software.mpi
     assert record.hosts[0].cpus >= 1
     assert len(record.data_digest) == 64
