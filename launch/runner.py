@@ -28,6 +28,7 @@ from results.model import write_atomically
 from results.record import RunRecord
 from results.rundir import RunDirectory
 from results.spec import RunSpec
+from results.staging import VARIABLE as SCRATCH
 from results.yaml_file import ConfigurationError
 
 MIB = 2**20
@@ -74,6 +75,7 @@ def make_job(spec: RunSpec, placement: Placement, run_dir: Path) -> Job:
         "NCCL_DEBUG": "INFO",
         **(binding_variables(spec.ranks_per_node) if bind else {}),
         **placement.interconnect(spec.interconnect).environment(),
+        **({SCRATCH: str(site.scratch)} if site.scratch else {}),
         **site.environment,
     }
     job = Job(

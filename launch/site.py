@@ -26,6 +26,12 @@ def _option(text: str) -> str:
     return _one_line(text)
 
 
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("must be an absolute path, the same on every node")
+    return path
+
+
 Line = Annotated[str, AfterValidator(_one_line)]
 Option = Annotated[str, AfterValidator(_option)]
 
@@ -67,6 +73,8 @@ class SiteProfile(Document):
     """Names of the rails of every node in order; an interconnect configuration takes as many as it has rails."""
     management_interfaces: list[Line] = []
     """Interfaces for start-up and control traffic."""
+    scratch: Annotated[Path, AfterValidator(_absolute)] | None = None
+    """A folder on each node's own storage, the same path on every node; the data set is copied there before the clock starts."""
     environment: dict[str, Line] = {}
     """Further variables of every rank; they win over those of the interconnect configuration."""
 

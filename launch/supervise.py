@@ -39,8 +39,9 @@ STALL_S = 110.0
 QUIET_S = {
     **dict.fromkeys(("start", "process_start", "init_stop", "run_start", "data_open"), 600.0),
     "epoch_stop": 3600.0,
+    "staging_start": 4 * 3600.0,
 }
-"""Longest silence after these events: ranks start, open their data, or evaluate, and say nothing meanwhile."""
+"""Longest silence after these events: ranks start, open their data, evaluate, or copy a data set, and say nothing meanwhile."""
 CORPSE_LOOK_S = 2.0
 PR_SET_PDEATHSIG = 1
 

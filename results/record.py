@@ -12,6 +12,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from results.facts import GitFacts, HostFacts, SoftwareFacts
 from results.model import Document
 from results.spec import RunSpec
+from results.staging import StagedData
 
 SCHEMA_VERSION = 1
 """Raised with every change that an older reader would misread; `results.archive` migrates older records."""
@@ -228,6 +229,10 @@ class RunRecord(Document):
     """Environment variables that matter to the result (NCCL, UCX, Open MPI, Horovod, OpenMP, Slurm, DALI)."""
     data_digest: str = ""
     """SHA-256 over the names and sizes of the data set's files, or of its manifest."""
+    staging: list[StagedData] = []
+    """By host, where the data set was copied to the nodes' own scratch first; empty: it was read from `spec.data_dir`."""
+    page_cache_cleared: bool | None = None
+    """Of the data that were read, on every host; None in records of before it was kept."""
     rails: RailEvidence = RailEvidence(verdict="not-checked", reason="no evidence was collected")
     launch: LaunchTimes | None = None
     """None for a run that was started more than once."""

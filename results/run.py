@@ -88,6 +88,8 @@ class Run:
     rails_reason: str = ""
     rail_bytes: dict[str, int] = field(default_factory=dict)
     """Bytes sent and received in the timed part by device, over all nodes."""
+    page_cache_cleared: bool | None = None
+    """Before the run, of the data that it read."""
     seed: int | None = None
     started_at: str = ""
     slowest_host: str = ""
@@ -181,6 +183,7 @@ def run_of_record(record: RunRecord, source: Path, table: SettingsTable) -> Run:
         rails=record.rails.verdict,
         rails_reason=record.rails.reason,
         rail_bytes=devices,
+        page_cache_cleared=record.page_cache_cleared,
         seed=spec.seed,
         started_at=record.started_at,
         slowest_host=_slowest_host(record),

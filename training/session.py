@@ -19,8 +19,10 @@ from results.model import write_atomically
 from results.record import Accounts, EnergyFigures, Failure, RunRecord, Status
 from results.rundir import RunDirectory
 from results.spec import RunSpec
+from results.staging import VARIABLE as SCRATCH
+from results.staging import StagedData
 from results.yaml_file import ConfigurationError
-from training import energy, memory, page_cache, resume
+from training import energy, memory, page_cache, resume, staging
 from training.binding import binding_notes, rank_binding
 from training.clock import AccountName, RunClock
 from training.communicator import Communicator, connect
@@ -66,9 +68,11 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock,
     earlier = communicator.gather_objects(earlier)[0]
     resuming = any(event["event"] == "run_start" for event in earlier)
     journal = Journal(run_dir) if communicator.rank == 0 else NullJournal()
-    cleared = all(_from_each_host(communicator, lambda: page_cache.clear(spec.data_dir)))
+    staged = _stage(communicator, journal, spec)
+    data_dir = staging.on_this_host(staged) if staged else spec.data_dir
+    cleared = all(_from_each_host(communicator, lambda: page_cache.clear(data_dir)))
     shard = Shard(index=communicator.rank, count=communicator.size)
-    workload = load_workload(spec=spec, shard=shard, device=device)
+    workload = load_workload(spec=spec.model_copy(update={"data_dir": data_dir}), shard=shard, device=device)
     set_numerics(device, fixed_sizes=workload.fixed_sizes)
     if not resuming:
         _announce(journal, spec, cleared)
@@ -91,12 +95,23 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock,
         trainer.history.write(run_dir.steps)
         notes = [] if cleared else ["the page cache was not cleared before the run: not permitted on every host"]
         record = _record(trainer, outcome, started_at, hosts, notes + outcome.notes + binding_notes(bindings))
-        record = record.model_copy(update={"bindings": bindings})
+        record = record.model_copy(update={"bindings": bindings, "staging": staged, "page_cache_cleared": cleared})
         write_atomically(run_dir.record, record.model_dump_json(indent=1) + "\n")
         journal.close()
     communicator.barrier()
     communicator.close()
     return outcome.status
+
+
+def _stage(communicator: Communicator, journal: NullJournal, spec: RunSpec) -> list[StagedData]:
+    """The data set on every host's own scratch, where the site has one; nothing where it is read from where it lies."""
+    scratch = os.environ.get(SCRATCH)
+    if not scratch or spec.settings.input.source == "synthetic":
+        return []
+    journal.event("staging_start", scratch=scratch)
+    staged = staging.stage_on_each_host(communicator, spec.data_dir, Path(scratch))
+    journal.event("staging_stop", hosts=[copy.model_dump(mode="json") for copy in staged])
+    return staged
 
 
 def _start_clock(trainer: Trainer, earlier: list[dict[str, Any]] | None) -> None:

@@ -5,8 +5,6 @@ Heavy libraries are probed in processes of their own: a broken one must not take
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -66,7 +64,7 @@ def on_this_node(machine: Machine, asked: Question) -> list[Finding]:
         system.limits(machine),
         system.shared_memory(),
         system.clock(machine),
-        *system.folders(asked.runs, Path(os.environ.get("TMPDIR", tempfile.gettempdir())), asked.data),
+        *system.folders(asked.runs, asked.site.scratch, asked.data),
     ]
     return [line for line in lines if line is not None]
 

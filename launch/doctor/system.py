@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
+import tempfile
 from pathlib import Path
 
 from launch.doctor.machine import Finding, Level, Machine
@@ -52,10 +53,24 @@ def clock(machine: Machine) -> Finding | None:
     return Finding(part="clock", level="warning", found="does not follow network time", remedy=remedy)
 
 
-def folders(runs: Path, scratch: Path, data: Path | None) -> list[Finding]:
-    """Room for runs and scratch, and whether the data are there."""
-    found = [_room("runs", runs, "--runs"), _room("scratch", scratch, "TMPDIR")]
+def folders(runs: Path, scratch: Path | None, data: Path | None) -> list[Finding]:
+    """Room for runs and in the site's scratch (or, without one, for temporary files), and whether the data are there."""
+    found = [_room("runs", runs, "--runs"), _scratch(scratch) if scratch else _room("scratch", temporary(), "TMPDIR")]
     return [*found, *([_data(data)] if data else [])]
+
+
+def temporary() -> Path:
+    """Where libraries put temporary files."""
+    return Path(os.environ.get("TMPDIR", tempfile.gettempdir()))
+
+
+def _scratch(folder: Path) -> Finding:
+    """A run makes no scratch folder: one that is missing is a disk that is not mounted."""
+    chosen_by = "`scratch` in the site profile"
+    if not folder.is_dir():
+        remedy = f"mount or make it on every node, or choose another folder with {chosen_by}"
+        return Finding(part="scratch", level="broken", found=f"{folder} is missing", remedy=remedy)
+    return _room("scratch", folder, chosen_by)
 
 
 def _room(part: str, folder: Path, chosen_by: str) -> Finding:

@@ -179,6 +179,7 @@ def _run(number: int, run: Run, curve: str) -> RunContent:
         epochs=run.epochs,
         images_per_s=run.samples / run.samples_time_s if run.samples and run.samples_time_s else None,
         restart_s=run.restart_s,
+        page_cache_cleared=run.page_cache_cleared,
         seed=run.seed,
         started_at=run.started_at,
         rails=run.rails,
@@ -209,6 +210,13 @@ def _remarks(archive: Archive, found: Sequence[Curve], ambiguous: set[str], publ
     resumed = [f"{run.name} ({_times(run.restarts)}, {run.restart_s or 0.0:.1f} s)" for run in runs if run.restarts]
     if resumed:
         remarks.append(f"Interrupted and resumed; the time lost counts in the time to train: {', '.join(resumed)}.")
+    warm = [run.name for run in runs if run.page_cache_cleared is False]
+    if warm:
+        more = f" and {len(warm) - 5} more" if len(warm) > 5 else ""
+        remarks.append(
+            f"Page cache not cleared before (not permitted on every host): {', '.join(warm[:5])}{more}. They may have read data "
+            "from memory, which MLPerf's rules forbid."
+        )
     if any(row.score.runs < 3 for curve in found for row in curve.rows):
         remarks.append(
             "Some rows have fewer than three runs: one lucky evaluation moves such a row by 6 to 28%. MLPerf asks for five."

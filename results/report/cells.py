@@ -263,10 +263,11 @@ def not_counted_table(report: Report, limit: int) -> Table:
 
 def run_row(run: RunContent) -> list[str]:
     """One run among all."""
+    warm = "page cache not cleared" if run.page_cache_cleared is False else ""
     return [
         run.name, run.status, str(run.nodes), whole(run.ranks), run.interconnect,
         minutes(run.time_to_train_s) if run.time_to_train_s else NONE, NONE if run.epochs is None else f"{run.epochs:g}",
-        rate(run.images_per_s), run.rails, whole(run.seed), run.reason,
+        rate(run.images_per_s), run.rails, whole(run.seed), "; ".join(note for note in (warm, run.reason) if note),
     ]  # fmt: skip
 
 

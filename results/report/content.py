@@ -198,6 +198,8 @@ class RunContent:
     epochs: float | None
     images_per_s: float | None
     restart_s: float | None
+    page_cache_cleared: bool | None
+    """None where the source does not tell."""
     seed: int | None
     started_at: str
     rails: str

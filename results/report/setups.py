@@ -63,7 +63,7 @@ def _sections(record: RunRecord) -> list[tuple[str, str]]:
             "Environment",
             "\n".join(f"{name}={value}" for name, value in record.environment.items()) or "nothing that matters was set",
         ),
-        ("Data", f"{record.spec.data_dir}\ndigest {record.data_digest or 'not recorded'}"),
+        ("Data", "\n".join([str(record.spec.data_dir), f"digest {record.data_digest or 'not recorded'}", *_staging(record)])),
         ("Settings", f"preset {record.spec.preset}\nexperiment {record.spec.experiment or '-'}\n{settings}"),
         ("Notes", "\n".join(record.notes) or "none"),
     ]
@@ -75,6 +75,16 @@ def _compute(compute: ComputeFacts | None) -> str:
     flags = {"cuDNN benchmark": compute.cudnn_benchmark, "TF32": compute.tf32}
     switched = ", ".join(f"{name} {'on' if on else 'off'}" for name, on in flags.items())
     return f"{compute.device}\noptimizer: {compute.optimizer}" + ("" if compute.device == "cpu" else f"\n{switched}")
+
+
+def _staging(record: RunRecord) -> list[str]:
+    """Where the copies lie, equal hosts on one line; seconds differ from run to run and stand in the record."""
+    groups: dict[str, list[str]] = {}
+    for copy in record.staging:
+        groups.setdefault(f"{copy.path}, {copy.files:,} files, {copy.size_bytes:,} bytes", []).append(copy.host)
+    lines = [f"read from the copy on {', '.join(hosts)}: {text}" for text, hosts in groups.items()]
+    cache = {True: "cleared before the run", False: "NOT cleared before the run", None: "not recorded"}
+    return [*lines, f"page cache: {cache[record.page_cache_cleared]}"]
 
 
 def _hosts(hosts: Iterable[HostFacts]) -> list[str]:

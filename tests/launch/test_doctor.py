@@ -209,7 +209,10 @@ def test_setup_asks_for_no_apex() -> None:
 
 def test_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "data").mkdir()
-    found = by_part(system.folders(tmp_path / "runs", tmp_path, tmp_path / "data"))
+    found = by_part(system.folders(tmp_path / "runs", None, tmp_path / "data"))
+    assert found["scratch"].found.endswith(str(system.temporary()))
+    missing = by_part(system.folders(tmp_path / "runs", tmp_path / "nvme", tmp_path / "data"))["scratch"]
+    assert (missing.level, missing.found) == ("broken", f"{tmp_path}/nvme is missing")
     assert (found["runs"].level, found["data"].found) == ("ok", f"{tmp_path}/data is empty")
     (tmp_path / "data" / "train").mkdir()
     monkeypatch.setattr(shutil, "disk_usage", lambda path: shutil._ntuple_diskusage(2**40, 2**40, 2**20))

@@ -50,12 +50,15 @@ def test_a_job_follows_the_site(spec: RunSpec, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("SLURM_JOB_NUM_NODES", raising=False)
     site = SiteProfile(
         container=["apptainer", "exec", "/i m.sif"], python="python3", cpus_per_rank=8, bind_ranks=False,
-        devices={"infiniband": ["a:1", "b:1"]}, environment={"NCCL_NET_GDR_LEVEL": "3", "UCX_MAX_RNDV_RAILS": "1"},
+        devices={"infiniband": ["a:1", "b:1"]}, scratch=Path("/nvme"),
+        environment={"NCCL_NET_GDR_LEVEL": "3", "UCX_MAX_RNDV_RAILS": "1"},
     )  # fmt: skip
     job = make_job(spec, Placement(site=site), Path("/runs/x"))
     assert job.tokens == ["apptainer", "exec", "/i m.sif", "python3", "-m", "training", "/runs/x"]
     assert (job.ranks, job.cores_per_rank, job.bind, job.one_host) == (8, 8, False, False)
     assert job.environment["NCCL_IB_HCA"] == "=a:1,b:1"
+    assert job.environment["TRAINSCALE_SCRATCH"] == "/nvme"
+    assert "TRAINSCALE_SCRATCH" not in make_job(spec, Placement(), Path("/runs/x")).environment
     assert (job.environment["NCCL_NET_GDR_LEVEL"], job.environment["UCX_MAX_RNDV_RAILS"]) == ("3", "1")
 
 
@@ -73,6 +76,7 @@ def test_more_nodes_than_the_allocation(spec: RunSpec, monkeypatch: pytest.Monke
         ("partion: gpu\n", r"site.yaml:1: unknown key partion; did you mean partition\?"),
         ('name: a\npartition: "gpu\\n#SBATCH --wrap=x"\n', r"site.yaml:2: partition: .*must be one line"),
         ("sbatch_options: [constraint=edr]\n", r"site.yaml:1: sbatch_options.0: .*--name=value"),
+        ("name: a\nscratch: nvme/data\n", r"site.yaml:2: scratch: .*absolute path"),
         ("devices: {infinband: [a]}\n", r"site.yaml:1: devices"),
     ],
 )

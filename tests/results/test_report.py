@@ -14,10 +14,11 @@ from records import a_record, a_settings, write_records
 
 from results.archive import load
 from results.fabric import FabricResult
-from results.report import csv, json, markdown, terminal
+from results.report import cells, csv, html, json, markdown, terminal
 from results.report.build import build_report
 from results.report.content import Report
 from results.score import Interval
+from results.staging import StagedData
 
 
 def report_of(folder: Path, *against: str) -> Report:
@@ -92,6 +93,29 @@ def test_runs_that_were_resumed_are_named_with_the_time_lost(tmp_path: Path) -> 
     records.append(a_record(repeat=3, restart_s=93.5).model_copy(update={"restarts": 2}))
     told = [remark for remark in report_of(write_records(tmp_path, records)).remarks if "resumed" in remark]
     assert told == ["Interrupted and resumed; the time lost counts in the time to train: resnet50-1n-edr-1-3 (2 times, 93.5 s)."]
+
+
+def test_runs_that_may_have_read_from_memory_are_marked(tmp_path: Path) -> None:
+    cleared = [a_record(repeat=repeat).model_copy(update={"page_cache_cleared": True}) for repeat in (1, 2)]
+    warm = [a_record(repeat=repeat).model_copy(update={"page_cache_cleared": False}) for repeat in range(3, 10)]
+    report = report_of(write_records(tmp_path, [*cleared, *warm, a_record(repeat=10)]))
+    (told,) = [remark for remark in report.remarks if "Page cache" in remark]
+    assert "every host): resnet50-1n-edr-1-3, resnet50-1n-edr-1-4" in told
+    assert "resnet50-1n-edr-1-7 and 2 more. They" in told
+    assert all("Page cache not cleared before" in text for text in (terminal.render(report), markdown.render(report)))
+    marked = {run.name for run in report.runs if "page cache not cleared" in cells.run_row(run)[-1]}
+    assert marked == {f"resnet50-1n-edr-1-{repeat}" for repeat in range(3, 10)}
+
+
+def test_set_ups_say_where_the_data_were_read(tmp_path: Path) -> None:
+    copies = [
+        StagedData(host=host, path=Path("/nvme/trainscale/few-0123"), files=12, size_bytes=3456, copied=True, seconds_s=1.5)
+        for host in ("node1", "node2")
+    ]
+    record = a_record().model_copy(update={"staging": copies, "page_cache_cleared": False})
+    shown = html.render(report_of(write_records(tmp_path, [record])))
+    assert "read from the copy on node1, node2: /nvme/trainscale/few-0123, 12 files, 3,456 bytes" in shown
+    assert "page cache: NOT cleared before the run" in shown
 
 
 def test_rails_side_by_side(two_rails: Report) -> None:
