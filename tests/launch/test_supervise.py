@@ -8,8 +8,10 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from launch.show import SilentDisplay
-from launch.supervise import supervise
+from launch.supervise import STALL_S, _StallWatch, supervise
 from results.rundir import RunDirectory
 
 HANGING_LAUNCHER = """
@@ -23,6 +25,17 @@ def test_a_launcher_that_never_buries_its_dead_rank_is_ended(tmp_path: Path) -> 
     (tmp_path / "logs").mkdir()
     outcome = supervise([sys.executable, "-c", HANGING_LAUNCHER], {}, RunDirectory(tmp_path), SilentDisplay())
     assert outcome.exit_status != 0
+
+
+def test_copying_a_data_set_to_scratch_may_take_hours(monkeypatch: pytest.MonkeyPatch) -> None:
+    copying, training = _StallWatch(), _StallWatch()
+    copying.seen({"event": "staging_start"})
+    training.seen({"event": "progress"})
+    later_s = time.monotonic() + 3 * 3600
+    monkeypatch.setattr(time, "monotonic", lambda: later_s)
+    assert not copying.stalled()
+    assert training.stalled()
+    assert training.reason == f"no sign of life for {STALL_S:.0f} s after progress"
 
 
 DEAF_LAUNCHER = """
