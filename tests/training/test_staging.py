@@ -6,21 +6,25 @@ import json
 import os
 import platform
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from filelock import FileLock
 
 from results import events
 from results.record import RunRecord
-from results.staging import VARIABLE
+from results.staging import VARIABLE, StagedData
 from results.yaml_file import ConfigurationError
-from tests.training.support import make_spec, train, write_spec
+from tests.training.support import ROOT, make_spec, train, write_spec
 from training import staging
 from training.communicator import SingleProcess
 from training.data.folder import MANIFEST, write_manifest
 from training.process import RankPlace
-from training.staging import stage, stage_on_each_host
+from training.staging import on_this_host, stage, stage_on_each_host
 
 SMALL = {"image_size": 32, "local_batch_size": 16, "max_epochs": 1, "evaluation__local_batch_size": 31}
 
@@ -75,6 +79,57 @@ def test_what_a_killed_copy_left_is_thrown_away(data: Path, scratch: Path) -> No
     assert found.copied
     assert contents(found.path) == contents(data)
     assert not partial.exists()
+
+
+KILLED = """
+import os, shutil, signal, sys
+from pathlib import Path
+from training.staging import stage
+real, copied = shutil.copyfile, []
+def until_killed(source, target):
+    copied.append(real(source, target))
+    if len(copied) > 20:
+        os.kill(os.getpid(), signal.SIGKILL)
+shutil.copyfile = until_killed
+stage(Path(sys.argv[1]), Path(sys.argv[2]))
+"""
+
+
+def test_a_copy_killed_in_the_middle_is_not_taken_for_whole(data: Path, scratch: Path) -> None:
+    """Neither its files nor its lock are in the way of the next one."""
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(data), str(scratch)], cwd=ROOT, timeout=240)
+    assert killed.returncode == -signal.SIGKILL
+    left = [path for path in (scratch / "trainscale").iterdir() if path.is_dir()]
+    assert [path.suffix for path in left] == [".partial"]
+    assert len(contents(left[0])) > 20
+    found = stage(data, scratch)
+    assert found.copied
+    assert contents(found.path) == contents(data)
+    assert not left[0].exists()
+
+
+class TwoHosts(SingleProcess):
+    """Rank 0 of four, as if the ranks of another host had answered too."""
+
+    def __init__(self, other: StagedData | str) -> None:
+        super().__init__(RankPlace(rank=0, size=4, local_rank=0))
+        self.other = other
+
+    def gather_objects(self, value: Any) -> list[Any]:
+        return [self.other, None, value, None]
+
+
+def test_each_host_reads_its_own_copy(data: Path, scratch: Path) -> None:
+    """Data sets that were brought to each host by hand have other times of change, and so copies of another name."""
+    other = StagedData(host="other", path=Path("/nvme/few-1"), files=1, size_bytes=1, copied=True, seconds_s=1.0)
+    staged = stage_on_each_host(TwoHosts(other), data, scratch)
+    assert [copy.host for copy in staged] == ["other", platform.node()]
+    assert on_this_host(staged) == stage(data, scratch).path
+
+
+def test_the_failure_of_one_host_is_told_on_all(data: Path, scratch: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"^other: scratch is full$"):
+        stage_on_each_host(TwoHosts("other: scratch is full"), data, scratch)
 
 
 def test_a_copy_that_fails_in_the_middle_leaves_nothing(data: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
