@@ -219,9 +219,9 @@ class RunRecord(Document):
     gpu_boards: EnergyFigures | None = None
     """None without GPUs, or where a board's counter could not be read."""
     compute: ComputeFacts | None = None
+    """None in records of before it was kept."""
     bindings: list[RankBinding] = []
     """Of every rank, in rank order."""
-    """None in records of before it was kept."""
     git: GitFacts
     command: list[str] = []
     """The exact launch command, as tokens."""
