@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from training.batch_norm import average_running_statistics
 from training.communicator import Communicator
 from training.data.classification import ClassificationData, open_classification
 from training.data.synthetic_classification import random_images
@@ -40,6 +41,7 @@ class ResNet50(Workload):
         return functional.cross_entropy(model(batch.inputs), batch.targets, label_smoothing=self.settings.label_smoothing)
 
     def evaluate(self, model: nn.Module, communicator: Communicator) -> Evaluation:
+        average_running_statistics(model, communicator)
         correct = torch.zeros((), dtype=torch.int64, device=self.device)
         counted = 0
         for batch in self.data.validation:
