@@ -68,7 +68,7 @@ def assert_equal(found: RunRecord, expected: RunRecord) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "source", "asked"), [(2, "dali", "0,1"), (2, "torch", "1"), (1, "dali", "0"), (2, "synthetic", "0")]
+    ("ranks", "source", "asked"), [(2, "dali", "0,1"), pytest.param(2, "torch", "1", marks=pytest.mark.slow), (1, "dali", "0")]
 )
 def test_stopped_within_an_epoch(
     few_digits_dir: Path, tmp_path: Path, uninterrupted: Any, ranks: int, source: str, asked: str
@@ -106,7 +106,11 @@ def test_stopped_in_an_evaluation(few_digits_dir: Path, tmp_path: Path, uninterr
     """It ends the evaluation first."""
     run_dir = write_spec(tmp_path / "run", small(few_digits_dir, ranks=2, source="dali"))
     assert stopped(run_dir, 2, "evaluation") == 5
-    assert [e["event"] for e in events.read(run_dir)][-3:] == ["evaluation", "checkpoint", "interrupted"]
+    told = [e["event"] for e in events.read(run_dir)]
+    # What rank 0 keeps at the signal may be written before the evaluation is over or after; the last checkpoint has both.
+    assert told[-2:] == ["checkpoint", "interrupted"]
+    assert told.count("evaluation") == 1
+    assert last(run_dir, "evaluation")["time_s"] < last(run_dir, "checkpoint")["time_s"]
     assert_equal(resume(run_dir, 2), uninterrupted(2, "dali"))
 
 
@@ -126,7 +130,10 @@ def test_a_peer_that_answers_no_more_ends_the_wait(few_digits_dir: Path, tmp_pat
     assert not (run_dir / "record.json").exists()
 
 
-@pytest.mark.parametrize(("workload", "source", "ranks"), [("maskrcnn", "dali", 2), ("ssd", "dali", 1), ("maskrcnn", "torch", 1)])
+@pytest.mark.parametrize(
+    ("workload", "source", "ranks"),
+    [("maskrcnn", "dali", 2), ("ssd", "dali", 1), pytest.param("maskrcnn", "torch", 1, marks=pytest.mark.slow)],
+)
 def test_detection_is_stopped_within_an_epoch(scenes_dir: Path, tmp_path: Path, workload: str, source: str, ranks: int) -> None:
     """Its samplers draw from torch's generator in each step, and its masks are made in a thread ahead of training."""
     thresholds = {"ssd": {"box_ap": 1.0}, "maskrcnn": {"box_ap": 1.0, "mask_ap": 1.0}}

@@ -1,6 +1,7 @@
 """The emulated cluster for real: needs root and Slurm, and skips with the reason without."""
 
 import contextlib
+import functools
 import hashlib
 import json
 import shutil
@@ -264,7 +265,11 @@ def test_a_cluster_for_one_command_ends_with_it(tmp_path: Path, new_cluster: obj
 def test_a_cluster_for_one_command_ends_however_that_ends(tmp_path: Path, new_cluster: object, end: signal.Signals) -> None:
     seen = tmp_path / "seen"
     words = ["cluster", "run", "--nodes", "1", "--rails", "1", "--", "sh", "-c", f"touch {seen}; sleep 1000"]
-    process = subprocess.Popen([PYTHON, "-m", "launch.cli", *words], stderr=subprocess.DEVNULL, start_new_session=True)
+    process = subprocess.Popen(
+        [PYTHON, "-m", "launch.cli", *words], stderr=subprocess.DEVNULL, start_new_session=True,
+        # Where the tests themselves run in the background, a shell has them ignore it, and their children with them.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     try:
         until(seen.exists)
         process.send_signal(end)
