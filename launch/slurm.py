@@ -114,19 +114,8 @@ class JobScript:
 
 def run_script(spec: RunSpec, run_dir: Path, site: SiteProfile, site_file: Path | None) -> JobScript:
     """The job of one run of an experiment, whose spec lies in `run_dir`. A requeued job does the same and so goes on."""
-    arguments = shlex.join(["resume", str(run_dir), "--launcher", site.launcher])
-    return JobScript(
-        comment=[f"{spec.run_id}, written by trainscale submit."],
-        choice=f"set -- {arguments}",
-        job_name=spec.run_id,
-        nodes=spec.nodes,
-        ranks_per_node=spec.ranks_per_node,
-        cpus_per_rank=spec.settings.threads_per_rank,
-        output=str(run_dir / "logs" / "slurm-%j.log"),
-        site=site,
-        site_file=site_file,
-        program=[sys.executable, "-m", "launch.cli"],
-    )
+    words = ["resume", str(run_dir), "--launcher", site.launcher]
+    return _script_of(spec, run_dir, site, site_file, words=words, name=spec.run_id, what=spec.run_id)
 
 
 def fabric_script(
@@ -137,10 +126,18 @@ def fabric_script(
     words += ["--line-rate", check.line_rate] if check.line_rate else []
     words += ["--ranks-per-node", str(spec.ranks_per_node), "--folder", str(folder)]
     words += ["--smallest", str(sizes_bytes[0]), "--largest", str(sizes_bytes[1])]
+    name, what = f"fabric-{Path(spec.interconnect).stem}", f"The fabric before the runs over {spec.interconnect}"
+    return _script_of(spec, folder, site, site_file, words=words, name=name, what=what)
+
+
+def _script_of(
+    spec: RunSpec, folder: Path, site: SiteProfile, site_file: Path | None, *, words: list[str], name: str, what: str
+) -> JobScript:
+    """A job of the size of a run that executes `trainscale WORDS` and logs into a folder."""
     return JobScript(
-        comment=[f"The fabric before the runs over {spec.interconnect}, written by trainscale submit."],
+        comment=[f"{what}, written by trainscale submit."],
         choice=f"set -- {shlex.join(words)}",
-        job_name=f"fabric-{Path(spec.interconnect).stem}",
+        job_name=name,
         nodes=spec.nodes,
         ranks_per_node=spec.ranks_per_node,
         cpus_per_rank=spec.settings.threads_per_rank,

@@ -58,12 +58,6 @@ class CocoWorker:
             raise self._ended()
         return {kind: np.array(numbers) for kind, numbers in json.loads(line).items()}
 
-    def close(self) -> None:
-        """End the process."""
-        self._questions.close()
-        self._process.wait()
-        self._answers.close()
-
     def _ended(self) -> RuntimeError:
         return RuntimeError(f"the process that evaluates COCO's metrics ended with status {self._process.wait()}")
 

@@ -91,7 +91,8 @@ class Communicator(ABC):
 
     @abstractmethod
     def largest(self, values: list[float]) -> list[float]:
-        """The maximum over ranks of each value: a small exchange between the hosts, which waits for no device."""
+        """The maximum over ranks of each value, as ranks agree on a time stamp: a small exchange between the hosts, which waits
+        for no device."""
 
     @abstractmethod
     def sum_of_group(self, tensor: torch.Tensor, name: str) -> torch.Tensor:
@@ -99,10 +100,6 @@ class Communicator(ABC):
 
         `name` tells apart sums that may be under way at once; it is the same on all ranks of the group.
         """
-
-    def max(self, value: float) -> float:
-        """Maximum over ranks: how all ranks agree on a time stamp."""
-        return max(self.gather_objects(value))
 
     def barrier(self) -> None:
         """Return when every rank has come here."""

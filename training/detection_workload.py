@@ -21,7 +21,7 @@ from training.data.coco_index import CocoIndex
 from training.data.coco_order import CocoOrder
 from training.data.synthetic_coco import SyntheticCocoEvaluation, SyntheticCocoTraining
 from training.detections import Detections
-from training.workload import Evaluation, PendingEvaluation, Shard, TrainSource, Workload
+from training.workload import EvaluatesBeside, Evaluation, PendingEvaluation, Shard, TrainSource, Workload
 
 METRICS: dict[Kind, str] = {"bbox": "box_ap", "segm": "mask_ap"}
 PICTURES = 4
@@ -32,7 +32,7 @@ ValidationImages = Iterable[tuple[range, list[torch.Tensor]]]
 """Numbers of images in the index, and the images [3, H, W] as the network takes them."""
 
 
-class DetectionWorkload(Workload):
+class DetectionWorkload(Workload, EvaluatesBeside):
     """An object detector on COCO 2017's layout."""
 
     kinds: ClassVar[tuple[Kind, ...]]
@@ -42,7 +42,6 @@ class DetectionWorkload(Workload):
     """The pretrained backbone."""
     validation: CocoIndex
     validation_images: ValidationImages
-    evaluates_beside = True
     worker: CocoWorker | None = None
     """Of rank 0, where it reckons beside training."""
 

@@ -6,7 +6,7 @@ import datetime
 import json
 import os
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,7 +16,7 @@ import torch
 from results import events, rails
 from results.facts import HostFacts, git_facts, host_facts, relevant_environment, software_facts
 from results.model import write_atomically
-from results.record import Accounts, EnergyFigures, Failure, RunRecord, Status
+from results.record import Accounts, EnergyFigures, Failure, RankBinding, RunRecord, Status
 from results.rundir import RunDirectory
 from results.spec import RunSpec
 from results.staging import VARIABLE as SCRATCH
@@ -36,6 +36,23 @@ from training.trainer import TargetReached, Trainer
 from training.workload import Shard, load_workload
 
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeTheClock:
+    """What the record keeps of the time before run_start."""
+
+    started_at: str
+    hosts: list[HostFacts]
+    bindings: list[RankBinding]
+    staged: list[StagedData]
+    page_cache_cleared: bool
+
+    @property
+    def notes(self) -> list[str]:
+        """What a reader must know."""
+        cache = [] if self.page_cache_cleared else ["the page cache was not cleared before the run: not permitted on every host"]
+        return cache + binding_notes(self.bindings)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,9 +110,8 @@ def run(run_dir: RunDirectory, spec: RunSpec, place: RankPlace, clock: RunClock,
     _sample_rails(communicator, run_dir.rails_after)
     if communicator.rank == 0:
         trainer.history.write(run_dir.steps)
-        notes = [] if cleared else ["the page cache was not cleared before the run: not permitted on every host"]
-        record = _record(trainer, outcome, started_at, hosts, notes + outcome.notes + binding_notes(bindings))
-        record = record.model_copy(update={"bindings": bindings, "staging": staged, "page_cache_cleared": cleared})
+        before = BeforeTheClock(started_at, hosts, bindings, staged, cleared)
+        record = _record(trainer, before, outcome)
         write_atomically(run_dir.record, record.model_dump_json(indent=1) + "\n")
         journal.close()
     communicator.barrier()
@@ -117,7 +133,7 @@ def _stage(communicator: Communicator, journal: NullJournal, spec: RunSpec) -> l
 def _start_clock(trainer: Trainer, earlier: list[dict[str, Any]] | None) -> None:
     """run_start on all ranks at once, then the first touch of data; with `earlier` events the run is taken over."""
     clock, journal = trainer.clock, trainer.journal
-    initialization_s = trainer.communicator.max(clock.elapsed_s())
+    initialization_s = trainer.communicator.largest([clock.elapsed_s()])[0]
     journal.event("init_stop", initialization_s=initialization_s)
     clock.switch("training")
     if earlier is None:
@@ -140,14 +156,13 @@ def _start_clock(trainer: Trainer, earlier: list[dict[str, Any]] | None) -> None
 def _train(trainer: Trainer, meter: EnergyMeter, stop: StopRequest) -> Outcome:
     try:
         stop.hold()
-        _train_to_the_end(trainer, stop)
-        stop.over()
-    except TargetReached:
-        stop.over()
+        with suppress(TargetReached):
+            _train_to_the_end(trainer, stop)
     except StopAgreed:
         stop.over()
         if trainer.pending is None or not trainer.take_evaluation().reached:
-            return _interrupted(trainer, meter, stop)
+            return _interrupted(trainer, meter)
+    stop.over()
     reached = trainer.progress.reached
     status: Status = "finished" if reached else "target-missed"
     trainer.journal.mlperf_stop("run_stop", status="success" if reached else "aborted")
@@ -189,9 +204,8 @@ def _train_to_the_end(trainer: Trainer, stop: StopRequest) -> None:
         trainer.take_evaluation()
 
 
-def _interrupted(trainer: Trainer, meter: EnergyMeter, stop: StopRequest) -> Outcome:
+def _interrupted(trainer: Trainer, meter: EnergyMeter) -> Outcome:
     """Keep what was done, and say where a later process goes on."""
-    stop.over()
     progress, under_way = trainer.progress, trainer.under_way
     way_on = "trainscale resume goes on from there"
     try:
@@ -230,14 +244,14 @@ def _show_predictions(trainer: Trainer) -> None:
             trainer.journal.image(trainer.progress.step, "predictions", picture)
 
 
-def _record(trainer: Trainer, outcome: Outcome, started_at: str, hosts: list[HostFacts], notes: list[str]) -> RunRecord:
+def _record(trainer: Trainer, before: BeforeTheClock, outcome: Outcome) -> RunRecord:
     progress, spec, seconds_s = trainer.progress, trainer.spec, outcome.accounts_s
     launched = json.loads(trainer.run_dir.command.read_text()) if trainer.run_dir.command.exists() else {}
     return RunRecord(
         spec=spec,
         status=outcome.status,
         failure=outcome.failure,
-        started_at=started_at,
+        started_at=before.started_at,
         stopped_at=_now(),
         time_to_train_s=trainer.time_to_train_s,
         accounts=Accounts(
@@ -255,7 +269,10 @@ def _record(trainer: Trainer, outcome: Outcome, started_at: str, hosts: list[Hos
         restarts=progress.restarts,
         model_parameters=sum(parameter.numel() for parameter in trainer.model.parameters()),
         train_samples_per_epoch=trainer.source.samples_per_epoch,
-        hosts=hosts,
+        hosts=before.hosts,
+        bindings=before.bindings,
+        staging=before.staged,
+        page_cache_cleared=before.page_cache_cleared,
         software=software_facts(trainer.communicator.mpi_version()),
         gpu_boards=outcome.gpu_boards,
         compute=compute_facts(trainer.device, trainer.optimizer.inner),
@@ -263,7 +280,7 @@ def _record(trainer: Trainer, outcome: Outcome, started_at: str, hosts: list[Hos
         command=launched.get("tokens", []),
         environment=relevant_environment(os.environ),
         data_digest=data_digest(spec.data_dir),
-        notes=notes,
+        notes=before.notes + outcome.notes,
         extra=trainer.workload.record_extra(),
     )
 

@@ -24,7 +24,7 @@ from training.precision import Precision
 from training.schedule import Schedule
 from training.step_timer import step_timer
 from training.stop import StepAgreement, StopAgreed
-from training.workload import Batch, Evaluation, PendingEvaluation, TrainSource, Workload
+from training.workload import Batch, EvaluatesBeside, Evaluation, PendingEvaluation, TrainSource, Workload
 
 PROGRESS_EVERY_S = 0.5
 
@@ -115,9 +115,11 @@ class Trainer:
         self.model.train()
         self.optimizer.zero_grad()
         for _ in range(self.settings.communication.backward_passes_per_step):
-            with self.precision.autocast():
-                loss = self.workload.loss(self.model, batch)
-            loss.backward()
+            # What passes here will not run out of memory later, when trained weights find more objects than random ones.
+            with self.workload.worst_case(self.model):
+                with self.precision.autocast():
+                    loss = self.workload.loss(self.model, batch)
+                loss.backward()
         self.optimizer.synchronize()
         self.optimizer.zero_grad()
         for name, buffer in self.model.named_buffers():
@@ -301,6 +303,7 @@ class Trainer:
         figures = None
         with torch.inference_mode(), self.precision.autocast():
             if self.settings.evaluation.beside_training:
+                assert isinstance(self.workload, EvaluatesBeside)  # or it would not have been made with these settings
                 pending = self.workload.evaluate_beside(self.model, self.communicator)
                 self.pending = PendingFigures(epoch, step, time.monotonic() - start_s, pending)
             else:

@@ -125,12 +125,18 @@ class PendingEvaluation(ABC):
         """Wait for the metrics; collective, the same on every rank."""
 
 
+class EvaluatesBeside(ABC):
+    """A workload whose metrics can be reckoned beside training."""
+
+    @abstractmethod
+    def evaluate_beside(self, model: nn.Module, communicator: Communicator) -> PendingEvaluation:
+        """As `Workload.evaluate`, and the model may be trained on before the metrics are there."""
+
+
 class Workload(ABC):
     """One benchmark on one rank."""
 
     name: ClassVar[str]
-    evaluates_beside: ClassVar[bool] = False
-    """There is `evaluate_beside`."""
     fixed_sizes: ClassVar[bool] = True
     """All training batches have one shape, but for the last of an epoch."""
     evaluation_samples: int
@@ -141,7 +147,7 @@ class Workload(ABC):
         self.settings: Settings = spec.settings
         self.shard = shard
         self.device = device
-        if self.settings.evaluation.beside_training and not self.evaluates_beside:
+        if self.settings.evaluation.beside_training and not isinstance(self, EvaluatesBeside):
             raise ConfigurationError(f"{self.name} leaves nothing to reckon beside training: evaluation.beside_training=false")
 
     @abstractmethod
@@ -170,10 +176,6 @@ class Workload(ABC):
 
         `model` is in evaluation mode and under `torch.inference_mode`.
         """
-
-    def evaluate_beside(self, model: nn.Module, communicator: Communicator) -> PendingEvaluation:
-        """As `evaluate`, and the model may be trained on before the metrics are there."""
-        raise NotImplementedError
 
     @abstractmethod
     def mlperf_accuracy(self, metrics: dict[str, float]) -> Any:

@@ -121,7 +121,8 @@ def test_the_worker_answers_as_the_evaluator_does(scenes_dir: Path) -> None:
         worker.start(packed, ["bbox"])
         found = worker.take()
     assert not worker.ready()
-    worker.close()
+    worker._questions.close()  # as when the parent ends
+    assert worker._process.wait() == 0
     np.testing.assert_array_equal(found["bbox"], CocoEvaluator(annotations).evaluate(packed, "bbox"))
 
 
