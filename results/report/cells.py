@@ -290,6 +290,7 @@ def rail_bytes_table(report: Report) -> Table:
             ", ".join(dict.fromkeys(run.rails for run in runs)),
         ]
         for (interconnect, nodes), runs in groups.items()
+        if devices  # nodes that are emulated on one host have no rails
     ]  # fmt: skip
     return Table(["interconnect", "nodes", "runs", *devices, "verdict"], rows, left=1)
 

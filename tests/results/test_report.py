@@ -265,3 +265,15 @@ def test_the_fabric_bounds_the_speedup(tmp_path: Path) -> None:
 def test_intervals() -> None:
     assert Interval(1, 2).overlaps(Interval(2, 3))
     assert not Interval(1, 2).overlaps(Interval(2.1, 3))
+
+
+def test_nodes_without_rails_have_no_table_of_bytes(tmp_path: Path) -> None:
+    """Nodes that are emulated on one host meet in its memory: its devices are there and carried nothing."""
+    records = []
+    for nodes in (1, 2):
+        record = a_record(nodes=nodes, emulated=True, interconnect="loopback")
+        idle = [rail.model_copy(update={"received_bytes": 0, "transmitted_bytes": 0}) for rail in record.rails.rails]
+        records.append(record.model_copy(update={"rails": record.rails.model_copy(update={"rails": idle})}))
+    report = report_of(write_records(tmp_path, records))
+    assert cells.rail_bytes_table(report).rows == []
+    assert "Bytes by rail" not in terminal.render(report)

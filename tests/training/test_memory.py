@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +69,25 @@ def test_a_batch_too_large_names_the_largest_that_fits(tmp_path: Path) -> None:
         memory.warm_up(too_large)
     assert too_large.workload.settings.local_batch_size == 40
     memory.warm_up(trainer(tmp_path, 11))
+
+
+def test_the_warm_up_takes_the_most_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    within: list[bool] = []
+
+    @contextmanager
+    def worst_case(workload: Small, model: torch.nn.Module) -> Iterator[None]:
+        monkeypatch.setattr(Small, "worst", True, raising=False)
+        yield
+        monkeypatch.setattr(Small, "worst", False, raising=False)
+
+    def loss(workload: Small, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+        within.append(Small.worst)  # type: ignore[attr-defined]
+        return ResNet50.loss(workload, model, batch)
+
+    monkeypatch.setattr(Small, "worst_case", worst_case)
+    monkeypatch.setattr(Small, "loss", loss)
+    memory.warm_up(trainer(tmp_path, 4))
+    assert within == [True]
 
 
 def test_not_even_one_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
