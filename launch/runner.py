@@ -24,6 +24,7 @@ from launch.salvage import salvage_record
 from launch.show import Display
 from launch.site import SiteProfile
 from launch.supervise import supervise
+from results import heartbeat
 from results.model import write_atomically
 from results.record import RunRecord
 from results.rundir import RunDirectory
@@ -170,6 +171,7 @@ def put_failed_attempt_aside(run_dir: RunDirectory) -> None:
 def _write_down(spec: RunSpec, run_dir: RunDirectory, launcher: Launcher, job: Job, command: list[str]) -> None:
     for path in (run_dir.path / "logs").glob("failure-*.json"):
         path.rename(path.with_name(f"earlier-{path.name}"))  # of a start that was interrupted: not why this one ends
+    heartbeat.forget(run_dir)
     if not run_dir.spec.exists():
         write_atomically(run_dir.spec, spec.model_dump_json(indent=1) + "\n")
     written = {"launcher": launcher.name, "tokens": command, "environment": launcher.environment(job)}

@@ -9,7 +9,7 @@ from typing import Any
 
 from launch.launcher_words import Loss, cause, find_loss, unreachable_hosts
 from launch.supervise import Outcome
-from results import events
+from results import events, heartbeat
 from results.facts import git_facts, host_facts, software_facts
 from results.model import write_atomically
 from results.record import Accounts, EpochFigures, EvaluationFigures, Failure, RunRecord
@@ -91,7 +91,7 @@ def _launcher_text(run_dir: RunDirectory, outcome: Outcome) -> str:
 def _failure(run_dir: RunDirectory, outcome: Outcome, told: list[Failure], loss: Loss | None, ranks: int) -> Failure:
     launcher = _tail(_launcher_text(run_dir, outcome))
     if outcome.stalled:
-        return Failure(message=f"{outcome.stalled}; {_missing_ranks(run_dir)}", last_lines=_last_lines(run_dir, 0))
+        return _standstill(run_dir, outcome.stalled)
     if told:
         rank = told[0].rank
         lines = _last_lines(run_dir, rank) if rank is not None else []
@@ -110,12 +110,29 @@ def _failure(run_dir: RunDirectory, outcome: Outcome, told: list[Failure], loss:
     return Failure(message=message, last_lines=launcher)
 
 
-def _missing_ranks(run_dir: RunDirectory) -> str:
-    """Which ranks the others wait for, if Horovod's stall check could still tell; rank 0 prints it."""
+def _standstill(run_dir: RunDirectory, stalled: str) -> Failure:
+    """Who is missing: ranks without a sign of life, or those that Horovod's stall check names in the log of rank 0."""
+    signs = heartbeat.signs_of_life(run_dir)
+    gone = [sign for sign in signs if sign.behind_s > heartbeat.SILENT_S]
+    if gone:
+        message = f"{stalled}; {heartbeat.by_host(gone)} {'is' if len(gone) == 1 else 'are'} gone"
+    elif missing := [sign for sign in signs if sign.rank in _missing_ranks(run_dir)]:
+        message = f"{stalled}; the others wait for {heartbeat.by_host(missing)}"
+    elif not signs:
+        message = f"{stalled}; no rank ever began"
+    else:
+        message = (
+            f"{stalled}; {heartbeat.by_host(signs)} live, so the network between them is gone: "
+            "trainscale doctor --all-nodes and trainscale fabric look at it"
+        )
+    rank = gone[0].rank if gone else 0
+    return Failure(message=message, rank=gone[0].rank if gone else None, last_lines=_last_lines(run_dir, rank))
+
+
+def _missing_ranks(run_dir: RunDirectory) -> set[int]:
     path = run_dir.rank_log(0)
     _, told, after = (path.read_text(errors="replace") if path.exists() else "").rpartition("Missing ranks:")
-    ranks = re.findall(r"^(\d+): \[", after, re.MULTILINE) if told else []
-    return f"the others wait for rank {', '.join(ranks)}" if ranks else "a peer or a rail is gone"
+    return {int(rank) for rank in re.findall(r"^(\d+): \[", after, re.MULTILINE)} if told else set()
 
 
 def _last_lines(run_dir: RunDirectory, rank: int) -> list[str]:

@@ -19,12 +19,11 @@ from typing import Any
 import psutil
 
 from launch.show import Display
+from launch.standstill import GRACE_S, Standstill
 from results import events
 from results.rundir import RunDirectory
 
 POLL_S = 0.1
-GRACE_S = 6.0
-"""Between the failure of a rank and the end of all others: they are gone within 10 s."""
 STOP_S = 90.0
 """Between the request to stop and the kill: the ranks agree on a step and write a checkpoint. Slurm's advance signal comes 120 s
 before the time limit; after scancel it kills by itself (KillWait, 30 s by default)."""
@@ -34,15 +33,6 @@ IMPATIENT_S = 2.0
 """A second request after this time means now. Before, it may be the first one that came on two ways, as from Slurm."""
 FORWARDING = {"mpirun", "mpiexec", "orterun", "prterun", "srun"}
 """Launchers that hand SIGUSR1 on to all ranks and live on. On SIGTERM mpirun kills its ranks within half a second."""
-STALL_S = 110.0
-"""Longest silence while steps are done: a dead peer or a cut rail ends the job within 2 minutes."""
-QUIET_S = {
-    **dict.fromkeys(("start", "process_start", "init_stop", "run_start", "data_open"), 600.0),
-    "epoch_stop": 3600.0,
-    "staging_start": 4 * 3600.0,
-}
-"""Longest silence after these events: ranks start, open their data, evaluate, or copy a data set, and say nothing meanwhile."""
-CORPSE_LOOK_S = 2.0
 PR_SET_PDEATHSIG = 1
 
 
@@ -65,7 +55,7 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
     Raises:
         OSError: the command cannot be started or its log cannot be written.
     """
-    tail, watch, corpses = _EventTail(run_dir.path), _StallWatch(), _CorpseWatch()
+    tail, watch = _EventTail(run_dir.path), Standstill(run_dir)
     with _Requests() as requests, run_dir.launcher_log.open("ab") as log:
         log_start_bytes = log.tell()
         process = subprocess.Popen(
@@ -85,7 +75,7 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
                         deadline_s = time.monotonic() + STOP_S
                         display.say("  stopping at the next step, with a checkpoint; ask again to end it at once")
                     _ask_to_stop(process, run_dir)
-                hopeless = requests.impatient or watch.stalled() or corpses.unburied(process.pid)
+                hopeless = requests.impatient or watch.hopeless(process.pid)
                 if hopeless or time.monotonic() > deadline_s:
                     _kill_tree(process)
                 time.sleep(POLL_S)
@@ -137,52 +127,6 @@ def _kill_tree(process: subprocess.Popen[bytes]) -> None:
     for member in members:
         with contextlib.suppress(psutil.Error):
             member.kill()
-
-
-class _StallWatch:
-    """Knows when a run stands still. Between two steps hardly any time passes, but an evaluation says nothing until its end."""
-
-    def __init__(self) -> None:
-        self.reason: str | None = None
-        self._last: dict[str, Any] = {"event": "start"}
-        self._last_s = time.monotonic()
-        self._longest_step_s = 0.0
-
-    def seen(self, event: dict[str, Any]) -> None:
-        now_s = time.monotonic()
-        if event["event"] == self._last["event"] == "progress":
-            self._longest_step_s = max(self._longest_step_s, now_s - self._last_s)
-        self._last, self._last_s = event, now_s
-
-    def stalled(self) -> bool:
-        limit_s = QUIET_S.get(self._last["event"], max(STALL_S, 10 * self._longest_step_s))
-        if self.reason is None and time.monotonic() - self._last_s > limit_s:
-            place = ", ".join(f"{key} {self._last[key]}" for key in ("epoch", "step") if key in self._last)
-            self.reason = f"no sign of life for {limit_s:.0f} s after {self._last['event']} {place}".rstrip()
-        return self.reason is not None
-
-
-class _CorpseWatch:
-    """Knows when the launcher itself hangs: it buries a rank that ended at once, or never (seen with Open MPI 5.0.11, when
-    ranks fail in MPI_Init: PMIX_ERR_UNREACH, then silence)."""
-
-    def __init__(self) -> None:
-        self._next_look_s = 0.0
-        self._since_s: dict[int, float] = {}
-
-    def unburied(self, launcher: int) -> bool:
-        """True when a child of the launcher has been dead for longer than the grace period and still is its child."""
-        now_s = time.monotonic()
-        if now_s < self._next_look_s:
-            return False
-        self._next_look_s = now_s + CORPSE_LOOK_S
-        dead = set()
-        with contextlib.suppress(psutil.Error):
-            for child in psutil.Process(launcher).children():
-                if child.status() == psutil.STATUS_ZOMBIE:
-                    dead.add(child.pid)
-        self._since_s = {pid: self._since_s.get(pid, now_s) for pid in dead}
-        return any(now_s - since_s > GRACE_S for since_s in self._since_s.values())
 
 
 class _Requests:

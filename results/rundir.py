@@ -36,6 +36,10 @@ class RunDirectory:
         """Standard output and error of one rank."""
         return self.path / "logs" / f"rank-{rank:05d}.log"
 
+    def heartbeat(self, rank: int) -> Path:
+        """Touched by a rank as long as it lives (`results.heartbeat`)."""
+        return self.path / "logs" / f"alive-{rank:05d}"
+
     def failure(self, rank: int) -> Path:
         """Left by a rank that fails (`Failure`)."""
         return self.path / "logs" / f"failure-{rank:05d}.json"

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
+from tests.some_digits import copy_some
 from training.data import digits
-from training.data.folder import write_manifest
 
 
 @pytest.fixture(scope="session")
@@ -20,13 +19,4 @@ def digits_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def few_digits_dir(digits_dir: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """83 training and 31 validation images: numbers that no rank count divides."""
-    root = tmp_path_factory.mktemp("data") / "few"
-    for split, count in (("train", 83), ("val", 31)):
-        for index in range(count):
-            label = str(index % 10)
-            source = sorted((digits_dir / split / label).iterdir())[index // 10]
-            target = root / split / label
-            target.mkdir(parents=True, exist_ok=True)
-            shutil.copy(source, target)
-    write_manifest(root, name="few digits")
-    return root
+    return copy_some(digits_dir, tmp_path_factory.mktemp("data") / "few", {"train": 83, "val": 31})

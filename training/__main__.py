@@ -11,7 +11,7 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from results import events
+from results import events, heartbeat
 from results.model import write_atomically
 from results.record import Failure
 from results.rundir import RunDirectory
@@ -33,6 +33,7 @@ def main() -> NoReturn:
     stop = StopRequest(lambda: _leave("interrupted"))
     stop.listen()
     try:
+        heartbeat.beat(run_dir, place.rank)
         spec = RunSpec.model_validate_json(run_dir.spec.read_text())
         from training.session import run
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from launch import supervise as supervision
+from launch import standstill
 from launch.launcher_words import cause, find_loss, unreachable_hosts
 from launch.salvage import salvage_record
 from launch.show import SilentDisplay
@@ -86,27 +86,47 @@ def a_run(path: Path) -> RunDirectory:
 
 
 STANDS_STILL = """
-import sys, time
+import os, sys, time
 from pathlib import Path
 from results import events
-run_dir = Path(sys.argv[1])
-(run_dir / "logs" / "rank-00000.log").write_text("Missing ranks:\\n0: [a, b]\\nthen\\nMissing ranks:\\n1: [a]\\n3: [a]\\n")
+run_dir, log, *ages_s = sys.argv[1:]
+Path(run_dir, "logs", "rank-00000.log").write_text(log)
+for rank, age_s in enumerate(ages_s):
+    sign = Path(run_dir, "logs", f"alive-{rank:05d}")
+    sign.write_text(f"node{1 + rank // 2:02d}")
+    os.utime(sign, (time.time() - float(age_s),) * 2)
 for step in (1, 2):
-    events.append(run_dir, "progress", epoch=3, step=step)
+    events.append(Path(run_dir), "progress", epoch=3, step=step)
 time.sleep(600)
 """
+MISSING = "Missing ranks:\n0: [a, b]\nthen\nMissing ranks:\n1: [a]\n3: [a]\n"
+NO_STEP = "no sign of life for 1 s after progress epoch 3, step 2"
 
 
-def test_a_run_that_stands_still_is_ended_and_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervision, "STALL_S", 1.0)
+@pytest.mark.parametrize(
+    ("stall_s", "log", "ages_s", "message"),
+    [
+        (1, MISSING, [0, 0, 0, 0], f"{NO_STEP}; the others wait for rank 1 on node01 and rank 3 on node02"),
+        (1, MISSING, [0, 0, 60, 60], "a rank gave no sign of life for 1 s; ranks 2, 3 on node02 are gone"),
+        (70, "", [5, 0, 80, 9], "a rank gave no sign of life for 70 s; rank 2 on node02 is gone"),
+        (1, "", [0.2, 0], f"{NO_STEP}; ranks 0, 1 on node01 live, so the network between them is gone: "
+                          "trainscale doctor --all-nodes and trainscale fabric look at it"),
+        (1, "", [], f"{NO_STEP}; no rank ever began"),
+    ],
+)  # fmt: skip
+def test_a_run_that_stands_still_is_ended_and_says_who_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stall_s: float, log: str, ages_s: list[float], message: str
+) -> None:
+    monkeypatch.setattr(standstill, "STALL_S", float(stall_s))
     run_dir = a_run(tmp_path / "run")
     start_s = time.monotonic()
-    outcome = supervise([sys.executable, "-c", STANDS_STILL, str(run_dir.path)], {}, run_dir, SilentDisplay())
+    words = [str(run_dir.path), log, *map(str, ages_s)]
+    outcome = supervise([sys.executable, "-c", STANDS_STILL, *words], {}, run_dir, SilentDisplay())
     assert time.monotonic() - start_s < 60  # not the 600 s that the rank would sleep
     record = salvage_record(run_dir, outcome)
     assert record.status == "failed"
     assert record.failure is not None
-    assert record.failure.message == "no sign of life for 1 s after progress epoch 3, step 2; the others wait for rank 1, 3"
+    assert record.failure.message == message
 
 
 def test_an_earlier_starts_losses_are_not_told_again(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from launch.show import SilentDisplay
-from launch.supervise import STALL_S, _StallWatch, supervise
+from launch.standstill import STALL_S, StallWatch
+from launch.supervise import supervise
 from results.rundir import RunDirectory
 
 HANGING_LAUNCHER = """
@@ -28,7 +29,7 @@ def test_a_launcher_that_never_buries_its_dead_rank_is_ended(tmp_path: Path) -> 
 
 
 def test_copying_a_data_set_to_scratch_may_take_hours(monkeypatch: pytest.MonkeyPatch) -> None:
-    copying, training = _StallWatch(), _StallWatch()
+    copying, training = StallWatch(), StallWatch()
     copying.seen({"event": "staging_start"})
     training.seen({"event": "progress"})
     later_s = time.monotonic() + 3 * 3600
