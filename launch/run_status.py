@@ -52,21 +52,35 @@ def _row(path: Path) -> Row:
     run_dir = RunDirectory(path)
     ticket = JobTicket.read(run_dir)
     job = ticket.job_id if ticket else None
-    if run_dir.record.exists():
+    worked_on = _is_worked_on(path)  # before the record is looked for: rank 0 writes it, and the launcher adds to it
+    if run_dir.record.exists() and not worked_on:
         record = read_record(run_dir)
         minutes = record.time_to_train_s / 60 if record.time_to_train_s is not None else None
         detail = record.failure.message if record.failure else ""
         launch = record.launch.model_dump() if record.launch else None
         return _cells(path, record.status, len(record.epochs), minutes, job, detail, launch)
     epochs = [event for event in events.read(path) if event["event"] == "epoch_stop"]
-    try:
-        with FileLock(path / ".lock", timeout=0):
-            began = run_dir.command.exists()
-            status = "interrupted" if began else "planned"
-            detail = "its processes are gone; trainscale resume goes on" if began else _why_not_started(ticket)
-    except Timeout:
+    if worked_on:
         status, detail = "running", f"loss {epochs[-1]['loss']:.4f}" if epochs else "starting"
+    else:
+        began = run_dir.command.exists()
+        status = "interrupted" if began else "planned"
+        detail = "its processes are gone; trainscale resume goes on" if began else _why_not_started(ticket)
     return _cells(path, status, len(epochs), None, job, detail)
+
+
+def _is_worked_on(path: Path) -> bool:
+    """Some process holds the run: its launcher, from before the ranks start until the record is complete."""
+    lock = path / ".lock"
+    if not lock.exists():
+        return False
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # an archive that may only be read
+        return False
 
 
 def _why_not_started(ticket: JobTicket | None) -> str:

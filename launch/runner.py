@@ -20,7 +20,7 @@ from launch.job import Host, Job, binding_variables, passed_on
 from launch.launchers import Launcher, get_launcher
 from launch.overhead import add_launch_times, note_own_job
 from launch.rails import add_evidence, asked_rails
-from launch.salvage import salvage_record
+from launch.salvage import blame_standstill, salvage_record
 from launch.show import Display
 from launch.site import SiteProfile
 from launch.supervise import supervise
@@ -116,6 +116,8 @@ def execute(spec: RunSpec, run_dir: RunDirectory, placement: Placement, display:
                 outcome = supervise(command, launcher.environment(job), run_dir, display)
             if not run_dir.record.exists():
                 salvage_record(run_dir, outcome)
+            elif outcome.stalled:
+                blame_standstill(run_dir, outcome.stalled)
             add_evidence(run_dir, asked_rails(placement.interconnect(spec.interconnect)))
             add_launch_times(run_dir, launched_s)
     except Timeout:

@@ -55,6 +55,14 @@ def salvage_record(run_dir: RunDirectory, outcome: Outcome) -> RunRecord:
     return record
 
 
+def blame_standstill(run_dir: RunDirectory, stalled: str) -> None:
+    """A run that was ended because it stood still failed, also where its ranks came to life at that and left a record."""
+    record = RunRecord.model_validate_json(run_dir.record.read_text())
+    if record.status == "interrupted":
+        failed = record.model_copy(update={"status": "failed", "failure": _standstill(run_dir, stalled)})
+        write_atomically(run_dir.record, failed.model_dump_json(indent=1) + "\n")
+
+
 def _accounts(seen: list[dict[str, Any]], epochs: list[EpochFigures], evaluations: list[EvaluationFigures]) -> Accounts:
     def total(event_name: str, field: str) -> float:
         return float(sum(event[field] for event in seen if event["event"] == event_name))

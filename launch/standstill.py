@@ -78,10 +78,10 @@ class StallWatch:
         self._last, self._last_s = event, now_s
 
     def stalled(self) -> bool:
-        limit_s = QUIET_S.get(self._last["event"], max(STALL_S, 10 * self._longest_step_s))
+        limit_s = QUIET_S.get(self._last["event"], max(STALL_S, 5 * self._longest_step_s))
         if self.reason is None and time.monotonic() - self._last_s > limit_s:
             place = ", ".join(f"{key} {self._last[key]}" for key in ("epoch", "step") if key in self._last)
-            self.reason = f"no sign of life for {limit_s:.0f} s after {self._last['event']} {place}".rstrip()
+            self.reason = f"nothing was done for {limit_s:.0f} s after {self._last['event']} {place}".rstrip()
         return self.reason is not None
 
 

@@ -27,12 +27,16 @@ POLL_S = 0.1
 STOP_S = 90.0
 """Between the request to stop and the kill: the ranks agree on a step and write a checkpoint. Slurm's advance signal comes 120 s
 before the time limit; after scancel it kills by itself (KillWait, 30 s by default)."""
+LAUNCHER_ENDS_S = 3.0
+"""For a launcher that is told to end all, before it is killed itself."""
 ASK_AGAIN_S = 2.0
 """A launcher that is still starting its ranks hands nothing on, so the request is repeated."""
 IMPATIENT_S = 2.0
 """A second request after this time means now. Before, it may be the first one that came on two ways, as from Slurm."""
 FORWARDING = {"mpirun", "mpiexec", "orterun", "prterun", "srun"}
 """Launchers that hand SIGUSR1 on to all ranks and live on. On SIGTERM mpirun kills its ranks within half a second."""
+NOBODY_TO_ASK = {"SSH_ASKPASS_REQUIRE": "never"}
+"""ssh has no terminal here; it must not open a window for a password either, and wait."""
 PR_SET_PDEATHSIG = 1
 
 
@@ -59,7 +63,7 @@ def supervise(command: list[str], environment: dict[str, str], run_dir: RunDirec
     with _Requests() as requests, run_dir.launcher_log.open("ab") as log:
         log_start_bytes = log.tell()
         process = subprocess.Popen(
-            command, env=os.environ | environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
+            command, env=os.environ | NOBODY_TO_ASK | environment, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
             start_new_session=True, preexec_fn=_die_with_parent,
         )  # fmt: skip
         deadline_s = math.inf
@@ -116,7 +120,14 @@ def _is_rank(words: list[str], run_dir: RunDirectory) -> bool:
 
 
 def _kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill the launcher and all that descends from it or shares its session."""
+    """End the launcher, which then kills the ranks of all hosts, and kill whatever descends from it or shares its session.
+
+    Killed at once, srun would leave its ranks to Slurm, which asks them to stop first: they would write a record of their own.
+    """
+    if process.poll() is None:
+        process.terminate()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(LAUNCHER_ENDS_S)
     members = []
     for candidate in psutil.process_iter():
         with contextlib.suppress(psutil.Error, OSError):

@@ -71,7 +71,7 @@ def test_each_command_is_one(page: str, line: str, monkeypatch: pytest.MonkeyPat
 
 
 DRY = {"run", "sweep", "submit"}
-READ = {"report", "compare", "status", "interconnects", "check", "import"}
+READ = {"report", "compare", "status", "interconnects", "check", "import", "plan", "fit"}
 
 
 @pytest.fixture

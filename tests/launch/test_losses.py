@@ -11,9 +11,10 @@ import pytest
 
 from launch import standstill
 from launch.launcher_words import cause, find_loss, unreachable_hosts
-from launch.salvage import salvage_record
+from launch.salvage import blame_standstill, salvage_record
 from launch.show import SilentDisplay
 from launch.supervise import supervise
+from results.record import RunRecord
 from results.rundir import RunDirectory
 from tests.launch.support import trainscale
 from tests.results.records import a_record
@@ -100,7 +101,7 @@ for step in (1, 2):
 time.sleep(600)
 """
 MISSING = "Missing ranks:\n0: [a, b]\nthen\nMissing ranks:\n1: [a]\n3: [a]\n"
-NO_STEP = "no sign of life for 1 s after progress epoch 3, step 2"
+NO_STEP = "nothing was done for 1 s after progress epoch 3, step 2"
 
 
 @pytest.mark.parametrize(
@@ -127,6 +128,19 @@ def test_a_run_that_stands_still_is_ended_and_says_who_is_gone(
     assert record.status == "failed"
     assert record.failure is not None
     assert record.failure.message == message
+
+
+@pytest.mark.parametrize(("status", "becomes"), [("interrupted", "failed"), ("finished", "finished")])
+def test_ranks_that_came_to_life_when_they_were_ended_do_not_hide_that_they_stood_still(
+    tmp_path: Path, status: str, becomes: str
+) -> None:
+    run_dir = a_run(tmp_path / "run")
+    record = a_record(nodes=2).model_copy(update={"status": status})
+    run_dir.record.write_text(record.model_dump_json())
+    blame_standstill(run_dir, "nothing was done for 110 s")
+    after = RunRecord.model_validate_json(run_dir.record.read_text())
+    assert after.status == becomes
+    assert (after == record) == (becomes == "finished")
 
 
 def test_an_earlier_starts_losses_are_not_told_again(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -15,7 +16,9 @@ import psutil
 import pytest
 
 from results import events
+from results.heartbeat import SILENT_S, signs_of_life
 from results.record import RunRecord
+from results.rundir import RunDirectory
 from tests.launch.support import TINY, overrides, start_trainscale, trainscale
 
 
@@ -69,6 +72,9 @@ def test_files_beside_the_record(finished: Path) -> None:
     ]  # fmt: skip
     assert list((finished / "tensorboard").glob("events.out.tfevents.*"))
     assert (finished / "checkpoints" / "best.pt").exists()
+    signs = signs_of_life(RunDirectory(finished))
+    assert [(sign.rank, sign.host) for sign in signs] == [(0, socket.gethostname()), (1, socket.gethostname())]
+    assert max(sign.behind_s for sign in signs) < SILENT_S
 
 
 def test_tensorboard_holds_the_scalars(finished: Path) -> None:

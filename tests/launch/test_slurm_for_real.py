@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -310,13 +311,15 @@ def test_a_cut_rail_ends_the_run_within_two_minutes(cluster: Cluster, a_long_run
     host = next(p for p in processes(a_long_run) if p.environ()["SLURM_PROCID"] == "1").environ()["SLURMD_NODENAME"]
     cluster.set_rate("cut", [host], ["ib0"])
     try:
-        until(lambda: not processes(a_long_run), timeout_s=130)
-        until(lambda: not queue(cluster), timeout_s=30)
+        until(lambda: not processes(a_long_run))
+        until(lambda: not queue(cluster))
     finally:
         cluster.set_rate("200mbit", [host], ["ib0"])
     (row,) = rows(cluster, a_long_run.parent)
     assert row["status"] == "failed"
-    assert "no sign of life for 110 s" in str(row["detail"])
+    told = re.search(r"nothing was done for (\d+) s .* ranks? .* live, so the network between them is gone", str(row["detail"]))
+    assert told is not None, row["detail"]
+    assert int(told[1]) <= 120
 
 
 def test_an_unreachable_host_and_a_wrong_partition_are_one_line(cluster: Cluster, few_digits_dir: Path, tmp_path: Path) -> None:

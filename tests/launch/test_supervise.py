@@ -36,7 +36,7 @@ def test_copying_a_data_set_to_scratch_may_take_hours(monkeypatch: pytest.Monkey
     monkeypatch.setattr(time, "monotonic", lambda: later_s)
     assert not copying.stalled()
     assert training.stalled()
-    assert training.reason == f"no sign of life for {STALL_S:.0f} s after progress"
+    assert training.reason == f"nothing was done for {STALL_S:.0f} s after progress"
 
 
 DEAF_LAUNCHER = """
