@@ -113,7 +113,8 @@ def test_ssh_that_asks_for_a_password_is_one_line(cluster: Cluster, few_digits_d
     window = tmp_path / "askpass"
     window.write_text(f"#!/bin/sh\ntouch {asked}\nsleep 600\n")
     window.chmod(0o755)
-    with sshd_with(cluster, "node02", "-o", "PubkeyAuthentication=no", "-o", "PasswordAuthentication=yes"):
+    password_only = ("PubkeyAuthentication=no", "PasswordAuthentication=yes", "PermitRootLogin=yes")
+    with sshd_with(cluster, "node02", *(word for option in password_only for word in ("-o", option))):
         words = ["run", "resnet50", "--nodes", "2", "--interconnect", "emulated-1", "--data-dir", few_digits_dir]
         done = on_head(
             cluster, *CLI, *words, "--runs", tmp_path / "runs", *HOSTS,
