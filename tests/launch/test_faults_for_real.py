@@ -119,6 +119,7 @@ def test_ssh_that_asks_for_a_password_is_one_line(cluster: Cluster, few_digits_d
         done = on_head(
             cluster, *CLI, *words, "--runs", tmp_path / "runs", *HOSTS,
             SSH_ASKPASS=str(window), DISPLAY=":0", SSH_ASKPASS_REQUIRE="force",
+            PRTE_MCA_plm_ssh_args="-o BatchMode=no",  # the cluster's own settings would not ask anyhow
         )  # fmt: skip
     assert done.returncode == 4
     told = done.stdout.splitlines()[-1]
