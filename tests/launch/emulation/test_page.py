@@ -13,7 +13,7 @@ import pytest
 from launch.emulation import requirements
 from tests.test_docs import DOCS, commands
 
-pytestmark = [pytest.mark.cluster, pytest.mark.slow]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(2400)]
 
 
 def test_the_page_does_what_it_says(tmp_path: Path) -> None:
@@ -27,7 +27,7 @@ def test_the_page_does_what_it_says(tmp_path: Path) -> None:
     try:
         for line in lines:
             words = shlex.split(line.replace("COMMAND", "hostname"))
-            done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=500)
+            done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1500)
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
             told[line] = done.stdout
     finally:
