@@ -116,7 +116,7 @@ def execute(spec: RunSpec, run_dir: RunDirectory, placement: Placement, display:
                 outcome = supervise(command, launcher.environment(job), run_dir, display)
             if not run_dir.record.exists():
                 salvage_record(run_dir, outcome)
-            elif outcome.stalled:
+            elif outcome.stalled and outcome.interrupted_by is None:
                 blame_standstill(run_dir, outcome.stalled)
             add_evidence(run_dir, asked_rails(placement.interconnect(spec.interconnect)))
             add_launch_times(run_dir, launched_s)

@@ -22,6 +22,8 @@ QUIET_S = {
 }
 """Longest silence after these events: ranks start, open their data, evaluate, or copy a data set, and say nothing meanwhile."""
 LOOK_S = 2.0
+LIFE_LOOK_S = heartbeat.BEAT_S
+"""A look opens a file for each rank, on a file server that the ranks may read their data from."""
 
 
 class Standstill:
@@ -55,9 +57,14 @@ class LifeWatch:
     def __init__(self, run_dir: RunDirectory) -> None:
         self.reason: str | None = None
         self._run_dir = run_dir
+        self._next_look_s = 0.0
 
     def lost(self) -> bool:
-        if self.reason is None and any(sign.behind_s > STALL_S for sign in heartbeat.signs_of_life(self._run_dir)):
+        now_s = time.monotonic()
+        if self.reason is not None or now_s < self._next_look_s:
+            return self.reason is not None
+        self._next_look_s = now_s + LIFE_LOOK_S
+        if any(sign.behind_s > STALL_S for sign in heartbeat.signs_of_life(self._run_dir)):
             self.reason = f"a rank gave no sign of life for {STALL_S:.0f} s"
         return self.reason is not None
 
