@@ -21,6 +21,8 @@ QUIET_S = {
     "staging_start": 4 * 3600.0,
 }
 """Longest silence after these events: ranks start, open their data, evaluate, or copy a data set, and say nothing meanwhile."""
+LOST_S = 90.0
+"""Longest silence of one rank behind the others; sooner than `STALL_S`, since it is told by up to two beats late."""
 LOOK_S = 2.0
 LIFE_LOOK_S = heartbeat.BEAT_S
 """A look opens a file for each rank, on a file server that the ranks may read their data from."""
@@ -64,8 +66,8 @@ class LifeWatch:
         if self.reason is not None or now_s < self._next_look_s:
             return self.reason is not None
         self._next_look_s = now_s + LIFE_LOOK_S
-        if any(sign.behind_s > STALL_S for sign in heartbeat.signs_of_life(self._run_dir)):
-            self.reason = f"a rank gave no sign of life for {STALL_S:.0f} s"
+        if any(sign.behind_s > LOST_S for sign in heartbeat.signs_of_life(self._run_dir)):
+            self.reason = f"a rank gave no sign of life for {LOST_S:.0f} s"
         return self.reason is not None
 
 

@@ -119,6 +119,7 @@ def test_a_run_that_stands_still_is_ended_and_says_who_is_gone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stall_s: float, log: str, ages_s: list[float], message: str
 ) -> None:
     monkeypatch.setattr(standstill, "STALL_S", float(stall_s))
+    monkeypatch.setattr(standstill, "LOST_S", float(stall_s))
     monkeypatch.setattr(standstill, "LIFE_LOOK_S", 0.1)
     run_dir = a_run(tmp_path / "run")
     start_s = time.monotonic()
